@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm import cli
-from grrm.cli.commands import rank as rank_command
+from grrm.cli import judge_options
 from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import (
     Records,
@@ -60,11 +60,11 @@ def test_choices_on_the_command_line_are_those_there_are():
     assert [item.value for item in rank["judge"].shell_complete(None, None, "r")] == [
         name for name in judge_names() if name.startswith("r")
     ]
-    assert tuple(METRICS) == rank_command.METRICS
+    assert tuple(METRICS) == judge_options.METRICS
     known = {(spec.needs, name) for spec in SPECS.values() for name in spec.options.model_fields}
-    assert {(needs, rank_command.OPTION_OF.get(flag, flag)) for flag, needs in rank_command.FLAGS.items()} <= known
+    assert {(needs, judge_options.OPTION_OF.get(flag, flag)) for flag, needs in judge_options.FLAGS.items()} <= known
     words = {word for one in cli.grrm.commands["rank"].params for word in one.opts}
-    assert {f"--{flag.replace('_', '-')}" for flag in rank_command.FLAGS} <= words
+    assert {f"--{flag.replace('_', '-')}" for flag in judge_options.FLAGS} <= words
     assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
     assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
     assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from grrm.errors import UserError
 from grrm.tracking.model_card import model_card
 
 LINES = [
@@ -112,3 +113,18 @@ def test_a_run_that_has_recorded_nothing_says_so(tmp_path: Path) -> None:
     card = model_card(tmp_path, "mine")
     assert "The run has not recorded its settings." in card
     assert "The run has recorded no evaluation." in card
+
+
+def test_a_judges_card_beside_the_run_becomes_a_table(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "## Judges" not in model_card(run, "mine")
+    row = {"language_pair": "en-de", "domain": None, "name": "grrm", "kind": "judge", "coverage": 1.0}
+    row |= {"tie_calibrated_accuracy": 0.5678, "soft_pairwise_accuracy": None}
+    (run / "card.json").write_text(json.dumps({"rows": [row, {**row, "domain": "news", "name": "other"}]}))
+    (run / "checkpoint-2").mkdir()
+    for folder in (run, run / "checkpoint-2"):
+        rows = rows_of(model_card(folder, "mine"))
+        assert rows["en-de"] == ["grrm", "judge", "0.568", "–", "1.000"]
+    (run / "card.json").write_text("{}")
+    with pytest.raises(UserError, match=r"card\.json is no judge's card; write it with `grrm eval judge --out`"):
+        model_card(run, "mine")

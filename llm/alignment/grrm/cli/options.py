@@ -75,9 +75,12 @@ NAMES = OptionNames(
 )
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_INPUT = (
+_LANGUAGES = (
     click.option("--src-lang", metavar="LANG", help="Source language of every row.  [default: column src_lang]"),
     click.option("--trg-lang", metavar="LANG", help="Target language of every row.  [default: column trg_lang]"),
+)
+_INPUT = (
+    *_LANGUAGES,
     click.option("--out", type=FILE, help="A .jsonl or .parquet file.  [default: a table; JSON lines in a pipe]"),
 )
 _MODEL = (
@@ -156,14 +159,19 @@ class ModelOptions:
         return None if name is None else token_from_env(name, f"environment variable {name} of --token-env")
 
 
+def language_options(command: Command) -> Command:
+    """--src-lang and --trg-lang."""
+    return add_options(_LANGUAGES, command)
+
+
 def input_options(command: Command) -> Command:
     """--src-lang, --trg-lang and --out."""
-    return _add(_INPUT, command)
+    return add_options(_INPUT, command)
 
 
 def model_options(command: Command) -> Command:
     """The options of `ModelOptions`, the chat template, the batch size and the seed."""
-    return _add(_MODEL, command)
+    return add_options(_MODEL, command)
 
 
 def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Callable[[Command], Command]:
@@ -176,7 +184,7 @@ def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Cal
             "--retry", type=click.IntRange(min=0), default=retry, show_default=True, help="Retries of failed replies."
         ),
     )
-    return lambda command: _add(options, command)
+    return lambda command: add_options(options, command)
 
 
 def refuse_ineffective(names: tuple[str, ...], reason: str) -> None:
@@ -204,7 +212,8 @@ def take_model_options(options: dict[str, Any]) -> ModelOptions:
     return ModelOptions(**{name: options.pop(name) for name in ModelOptions.__dataclass_fields__})
 
 
-def _add(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+def add_options(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    """Decorate `command` with options that come in their order in its help."""
     for option in reversed(options):
         command = option(command)
     return command

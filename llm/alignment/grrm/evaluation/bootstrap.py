@@ -21,7 +21,7 @@ class Interval:
 
 
 def bootstrap_interval(
-    values: Sequence[float], *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
+    values: Sequence[float] | NDArray[np.float64], *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Interval:
     """The mean of `values`, rows resampled.
 

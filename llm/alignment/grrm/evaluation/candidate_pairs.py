@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Scores = Sequence[float | None]
 Floats = NDArray[np.float64]
 Indexes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 _LARGEST = np.finfo(np.float64).max
 
 

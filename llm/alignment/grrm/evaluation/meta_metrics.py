@@ -24,6 +24,7 @@ from grrm.evaluation.candidate_pairs import (
 )
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.evaluation.soft_accuracy import soft_pairwise_accuracy, soft_sample_accuracy
+from grrm.evaluation.tie_calibration import calibrated_threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,7 @@ def tie_calibrated_accuracy(
     if not len(group):
         return None, None
     distance, gold_tied, ordered = np.abs(judged), gold == 0, gold * np.sign(judged) > 0
-    by_distance = np.argsort(distance)
-    gains = (gold_tied.astype(np.int64) - ordered)[by_distance]  # of tying one more pair
-    candidates = np.unique(np.append(distance, 0.0))
-    n_tied = np.searchsorted(distance[by_distance], candidates, side="right")
-    gain = np.append(0, np.cumsum(gains))[n_tied]
-    threshold = float(candidates[int(np.argmax(gain))])
+    threshold = calibrated_threshold(distance, gold_tied, ordered, np.ones(len(distance)))
     right = np.where(distance <= threshold, gold_tied, ordered)
     earned, counted = (sums_by_group(group, flags, len(groups)) for flags in (right, np.ones(len(group))))
     used = counted > 0

@@ -31,15 +31,25 @@ def soft_pairwise_accuracy(groups: Sequence[JudgedGroup], *, n_permutations: int
     there is only one.
     """
     named = [group for group in groups if group.systems is not None]
-    gold, judged = _by_system(named)
-    first, second = np.triu_indices(gold.shape[1], 1)
-    apart = [scores[:, first] - scores[:, second] for scores in (gold, judged)]
+    return soft_accuracy_of_systems(*_by_system(named), n_permutations=n_permutations, seed=seed)
+
+
+def soft_accuracy_of_systems(
+    gold_PG: Floats, judged_PG: Floats, *, n_permutations: int = 1000, seed: int = 0
+) -> float | None:
+    """`soft_pairwise_accuracy` of scores with a column per system, NaN where there is none.
+
+    Where permutations are drawn, those of the seed 4 are the ones that mt-metrics-eval draws.
+    """
+    first, second = np.triu_indices(gold_PG.shape[1], 1)
+    apart = [scores[:, first] - scores[:, second] for scores in (gold_PG, judged_PG)]
     common = ~np.isnan(apart[0] + apart[1])
-    compared = common.any(axis=0)
+    compared, used = common.any(axis=0), common.any(axis=1)
     if not compared.any():
         return None
     p_gold, p_judged = (
-        p_values(np.where(common, differences, 0.0)[:, compared], n_permutations, seed) for differences in apart
+        p_values(np.where(common, differences, 0.0)[np.ix_(used, compared)], n_permutations, seed)
+        for differences in apart
     )
     return float((1 - np.abs(p_gold - p_judged)).mean())
 
@@ -69,7 +79,7 @@ def _sign_changes(n_groups: int, n_permutations: int, seed: int) -> Iterator[Flo
     per_block = max(1, _SIGNS_PER_BLOCK // n_groups)
     for start in range(0, n_permutations, per_block):
         shape = (min(per_block, n_permutations - start), n_groups)
-        yield 2.0 * generator.integers(0, 2, size=shape) - 1
+        yield np.where(generator.random(shape, dtype=np.float32) > 0.5, 1.0, -1.0)
 
 
 def soft_sample_accuracy(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from grrm.errors import UserError
 from grrm.tracking.metrics_log import read_metrics
 from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
 
@@ -32,6 +34,8 @@ _FILES = {
     "training data": "train_datasets",
     "held-out data": "eval_datasets",
 }
+JUDGE_CARD = "card.json"
+_OF_JUDGES = {"acc_eq": "tie_calibrated_accuracy", "SPA": "soft_pairwise_accuracy", "scored": "coverage"}
 _UNSAID: tuple[object, ...] = (None, "", "none", [])
 
 
@@ -39,7 +43,9 @@ def model_card(run: Path, name: str, licence: str | None = None, base_model: str
     """The card of the policy in `run`, an output folder or one of its checkpoints, under the title `name`.
 
     What the run has not recorded is left out or said to be unknown; nothing is guessed. `licence` and `base_model` are
-    names as a hub has them. Raises ValueError for damaged metrics.
+    names as a hub has them. A judge's card in the folder, as `grrm eval judge` writes it, becomes a table.
+
+    Raises UserError for a card that is none, and ValueError for damaged metrics.
     """
     checkpoint = re.fullmatch(r"checkpoint-(\d+)", run.resolve().name)
     folder = run.resolve().parent if checkpoint else run
@@ -56,6 +62,7 @@ def model_card(run: Path, name: str, licence: str | None = None, base_model: str
         _table(("setting", "value"), _training(settings)) if settings else "The run has not recorded its settings.",
         "## Scores",
         _scores(read_metrics(folder), settings, int(checkpoint[1]) if checkpoint else None),
+        *_judge_card(folder / JUDGE_CARD),
         "## Licence",
         f"{licence}, as stated by who exported the model." if licence else "Not stated.",
     ]
@@ -108,6 +115,27 @@ def _scores(metrics: list[dict[str, Any]], settings: Mapping[str, Any], step: in
     rows = [(f"`{key}`", f"{line[key]:.4g}", _interval(line, key)) for key in names if not _is_bound(key, names)]
     intro = f"Held-out rows, after step {line['step']}. Names with `_greedy` are of greedy decoding."
     return f"{intro}\n\n{_table(('metric', 'value', '95 % interval'), rows)}"
+
+
+def _judge_card(path: Path) -> list[str]:
+    """The agreement of judges with people in each language pair, if the file is there."""
+    if not path.is_file():
+        return []
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+        rows = [
+            (row["language_pair"], row["name"], row["kind"], *(_shown(row[key]) for key in _OF_JUDGES.values()))
+            for row in card["rows"]
+            if row["domain"] is None
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no judge's card; write it with `grrm eval judge --out`, or remove it") from error
+    intro = "Agreement of judges with people: pairwise accuracy with calibrated ties, and soft accuracy of systems."
+    return ["## Judges", f"{intro}\n\n{_table(('languages', 'judge', 'kind', *_OF_JUDGES), rows)}"]
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def _is_bound(key: str, names: list[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.commands.evaluate_judge import judge
 from grrm.cli.commands.evaluate_ranking import ranking
 from grrm.cli.options import FILE, Command, FiniteRange
 from grrm.cli.reports import check_outputs, draw, mean_and_interval, report_options
@@ -23,6 +24,7 @@ def evaluate() -> None:
     """Score rankings against gold scores, and translations against references."""
 
 
+evaluate.add_command(judge)
 evaluate.add_command(ranking)
 
 

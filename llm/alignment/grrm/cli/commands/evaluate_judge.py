@@ -1,0 +1,237 @@
+"""`grrm eval judge`: a judge's card, its agreement with people beside baselines, sentinels and the annotators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from grrm.cli.judge_options import FLAGS, judge_opener, judge_options
+from grrm.cli.options import COUNT, FILE, explicit_model_options, is_explicit, language_options, refuse_ineffective
+from grrm.cli.reports import percent
+from grrm.entry import read_assignments
+from grrm.errors import UserError
+
+if TYPE_CHECKING:
+    from grrm.evaluation.candidate_pairs import Floats
+    from grrm.evaluation.human_gold.card import CardRow
+    from grrm.evaluation.human_gold.gold import HumanGold
+
+FORMAT = "grrm judge card 1"
+_NOTES = (
+    "#: cluster of judges that do not differ significantly in acc_eq; acc_eq: pairwise accuracy, ties calibrated",
+    "item: within sources; SPA: soft pairwise accuracy of systems; r systems: correlation of their means",
+)
+_HEADERS = (
+    *("#", "judge", "kind", "acc_eq #", "95 % interval", "epsilon #", "tau-b item #", "tau-b #", "r item #", "r #"),
+    *("SPA #", "r systems #", "scored #"),
+)
+_OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang", "reference", "batches")
+
+
+@click.command("judge")
+@click.argument("gold", type=FILE)
+@judge_options
+@language_options
+@click.option("--name", help="Of the judge in the card.  [default: that of --judge]")
+@click.option(
+    "--scores",
+    "score_files",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    help="Scores of another judge, a line per system and segment; {lp} in FILE stands for the language pair. Without "
+    "FILE a metric of the test set, or a column of the rows. Repeat for several.",
+)
+@click.option("--save-scores", type=FILE, help="Write what the judge says to this file, for --scores; {lp} as there.")
+@click.option("--gold-key", help="Name of the human scores, or their column.  [default: mqm, or the only ones; gold]")
+@click.option("--language-pair", "pairs", multiple=True, metavar="SRC-TRG", help="Only these.  [default: all]")
+@click.option("--batches", type=FILE, help="GOLD is what Appraise exports as CSV; this .json file has the texts.")
+@click.option("--reference", metavar="NAME", help="Reference of a test set, which is no system.  [default: the first]")
+@click.option("--without", "excluded", multiple=True, metavar="SYSTEM", help="Leave out a system; repeat for several.")
+@click.option(
+    "--annotator",
+    "annotators",
+    multiple=True,
+    metavar="NAME",
+    help="Scores or ratings of a test set that are of one person.  [default: its ratings by rater]",
+)
+@click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For intervals and significance.")
+@click.option("--out", type=FILE, help="Write the card to this .json file.")
+@click.option("--html", type=FILE, help="Write the card as a page.")
+def judge(
+    gold: Path,
+    judge: str,
+    name: str | None,
+    score_files: tuple[str, ...],
+    save_scores: Path | None,
+    out: Path | None,
+    html: Path | None,
+    resamples: int,
+    batch_rows: int,
+    judge_options: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Compare judges with people's scores in GOLD.
+
+    GOLD is the folder of a test set of WMT's metrics task (mt-metrics-eval-v2/wmt23), a file with a row per translation
+    (src_text, trg_text, system, gold, and maybe annotator, reference, domain, src_lang, trg_lang), the log of a Pearmut
+    campaign, or with --batches the scores of an Appraise campaign.
+
+    The judge of --judge or --model sees all systems' translations of a source as one group; without these options only
+    --scores are compared. Beside the judges stand consensus, chrF and BLEU, sentinels that see lengths only, and the
+    agreement of each annotator with the others. Judges of one cluster do not differ significantly.
+    """
+    from grrm.cli.results import write_json
+    from grrm.data.atomic import check_writable
+    from grrm.evaluation.human_gold.card import card_rows, mean_rows
+    from grrm.evaluation.human_gold.mtme_folder import write_segment_scores
+
+    for path in (save_scores, out, html):
+        if path is not None:
+            check_writable(path)
+    sets = _read_gold(gold, score_files, **{key: options.pop(key) for key in _OF_GOLD})
+    scores = [_file_scores(gold, test_set, score_files) for test_set in sets]
+    if not is_explicit("--judge") and not explicit_model_options():
+        refuse_ineffective(
+            (*FLAGS, "chat_template", "judge_option", "name", "save_scores"), "without --judge or --model"
+        )
+    else:
+        judged = _judge_sets(judge, sets, judge_options, batch_rows, options)
+        for test_set, own, judged_PG in zip(sets, scores, judged, strict=True):
+            own[name or judge] = judged_PG
+            if save_scores is not None:
+                write_segment_scores(_of_pair(save_scores, test_set), test_set.systems, judged_PG)
+    rows = [
+        row
+        for test_set, own in zip(sets, scores, strict=True)
+        for row in card_rows(test_set, own, n_resamples=resamples)
+    ]
+    rows += mean_rows(rows)
+    card = {
+        "format": FORMAT,
+        "gold": [test_set.record() for test_set in sets],
+        "resamples": resamples,
+        "rows": [row.record() for row in rows],
+    }
+    _show(rows)
+    if out is not None:
+        write_json(out, card)
+    if html is not None:
+        from grrm.tracking.report.judge_card import write_card_page
+
+        write_card_page(card, html)
+        click.echo(html.resolve().as_uri(), err=True)
+
+
+def _read_gold(
+    path: Path,
+    score_files: Sequence[str],
+    *,
+    gold_key: str | None,
+    pairs: Sequence[str],
+    excluded: Sequence[str],
+    annotators: Sequence[str],
+    src_lang: str | None,
+    trg_lang: str | None,
+    reference: str | None,
+    batches: Path | None,
+) -> list[HumanGold]:
+    from grrm.evaluation.human_gold.mtme_folder import is_mtme, language_pairs, read_mtme
+    from grrm.evaluation.human_gold.rows import read_rows
+
+    if is_mtme(path):
+        refuse_ineffective(("src_lang", "trg_lang", "batches"), "with a test set, whose files name the languages")
+        names = {"name": gold_key, "reference": reference}
+        return [
+            read_mtme(path, pair, **names, excluded=excluded, annotators=annotators)
+            for pair in pairs or language_pairs(path, gold_key)
+        ]
+    refuse_ineffective(("reference", "annotator"), "with rows, whose columns say it")
+    columns = [name for name in score_files if "=" not in name]
+    languages = (src_lang, trg_lang)
+    sets = read_rows(path, gold=gold_key, languages=languages, excluded=excluded, scores=columns, batches=batches)
+    missing = sorted({*pairs} - {test_set.language_pair for test_set in sets})
+    if missing:
+        raise UserError(f"{path} has no rows of {', '.join(missing)}; leave out --language-pair, or mend it")
+    return [test_set for test_set in sets if not pairs or test_set.language_pair in pairs]
+
+
+def _file_scores(path: Path, gold: HumanGold, score_files: Sequence[str]) -> dict[str, Floats]:
+    """The scores [P, G] of each judge of --scores."""
+    from grrm.evaluation.human_gold.mtme_folder import metric_scores, read_segment_scores, scores_of
+
+    scores = dict(gold.scores)
+    for assignment in score_files:
+        name, _, file = assignment.partition("=")
+        if file:
+            by_system = read_segment_scores(_of_pair(file, gold))
+        elif name in scores:
+            continue
+        else:
+            by_system = metric_scores(path, gold.language_pair, name)
+        scores[name] = scores_of(by_system, gold.systems, len(gold.sources), f"{name} of {gold.language_pair}")
+    return scores
+
+
+def _of_pair(path: str | Path, gold: HumanGold) -> Path:
+    return Path(str(path).replace("{lp}", gold.language_pair))
+
+
+def _judge_sets(
+    name: str, sets: Sequence[HumanGold], judge_options: Sequence[str], batch_rows: int, flags: dict[str, Any]
+) -> list[Floats]:
+    """The scores [P, G] of each test set by a judge, which is opened once and sees all systems' outputs together."""
+    from grrm.cli.verdict_columns import SCORES, judged
+    from grrm.judges.metrics import JudgeMetrics
+    from grrm.judges.registry import spec_of
+
+    groups_of = [test_set.groups() for test_set in sets]
+    flat = [group for groups in groups_of for group in groups]
+    numbered = [replace(group, group_id=str(number)) for number, group in enumerate(flat)]
+    spec, metrics = spec_of(name), JudgeMetrics()
+    if spec.of_answers:
+        raise UserError(f"--judge {name} judges answers, and these are translations; choose another judge")
+    if spec.reference == "needed" and not all(group.task.reference for group in flat):
+        raise UserError(f"--judge {name} needs a reference for every source; choose another judge")
+    open_judge = judge_opener(spec, numbered, metrics, flags, read_assignments(judge_options, "judge option") or {})
+    scores = iter(judged(open_judge, numbered, batch_rows, metrics, {})[SCORES])
+    return [
+        test_set.judged(groups, [next(scores) for _ in groups])
+        for test_set, groups in zip(sets, groups_of, strict=True)
+    ]
+
+
+def _show(rows: Sequence[CardRow]) -> None:
+    from grrm.cli.results import show_table
+
+    titles = dict.fromkeys((row.language_pair, row.domain) for row in rows)
+    for pair, domain in titles:
+        show_table(
+            f"{pair}{f', {domain}' if domain else ''}",
+            _HEADERS,
+            [_cells(row) for row in rows if (row.language_pair, row.domain) == (pair, domain)],
+            _NOTES,
+        )
+
+
+def _cells(row: CardRow) -> list[str]:
+    own = row.agreement
+    interval = "-" if own.interval is None else "{:.3f} to {:.3f}".format(*own.interval)
+    return [
+        "-" if row.cluster is None else str(row.cluster),
+        row.name,
+        row.kind,
+        _number(own.tie_calibrated_accuracy),
+        interval,
+        "-" if own.tie_threshold is None else f"{own.tie_threshold:.3g}",
+        *map(_number, (own.kendall_tau_b_by_source, own.kendall_tau_b, own.pearson_by_source, own.pearson)),
+        *map(_number, (own.soft_pairwise_accuracy, own.pearson_of_systems)),
+        percent(own.coverage),
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

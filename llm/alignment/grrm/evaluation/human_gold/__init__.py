@@ -1,0 +1,1 @@
+"""A judge's card: its scores of several systems' translations against people's, beside baselines and sentinels."""

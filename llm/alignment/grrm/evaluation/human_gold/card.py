@@ -1,0 +1,119 @@
+"""The card: a row for each judge, baseline, sentinel and for the annotators, in each language pair and domain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from grrm.evaluation.candidate_pairs import Floats
+from grrm.evaluation.human_gold.agreement import Agreement, agreement, calibrated_pairs
+from grrm.evaluation.human_gold.clusters import significance_clusters
+from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
+from grrm.evaluation.human_gold.sentinels import baseline_scores, sentinel_scores
+
+Kind = Literal["judge", "baseline", "sentinel", "annotators"]
+ANNOTATORS = "each against the others"
+MEAN = "mean of language pairs"
+METRICS = tuple(column.name for column in fields(Agreement) if column.name not in ("interval", "tie_threshold"))
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One line of the card; `domain` is None for all domains, `cluster` for what has no rank among judges."""
+
+    language_pair: str
+    domain: str | None
+    name: str
+    kind: Kind
+    cluster: int | None
+    agreement: Agreement
+
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        own = {"language_pair": self.language_pair, "domain": self.domain, "name": self.name, "kind": self.kind}
+        return {**own, "cluster": self.cluster, **asdict(self.agreement)}
+
+
+def card_rows(gold: HumanGold, judges: Mapping[str, Floats], *, n_resamples: int = 1000) -> list[CardRow]:
+    """The rows of a language pair, best first, of all its sources and, with several, of each domain.
+
+    `judges` has scores [P, G] by name; one that is called like a baseline stands instead of it.
+    """
+    baselines, sentinels = baseline_scores(gold), sentinel_scores(gold)
+    scores = {**baselines, **sentinels, **judges}
+    domains = sorted({domain for domain in gold.domains if domain is not None})
+    rows = []
+    for domain in [None, *(domains if len(domains) > 1 else ())]:
+        chosen = np.array([domain is None or own == domain for own in gold.domains], dtype=bool)
+        gold_PG = gold.gold_PG[chosen]
+        pairs = {name: calibrated_pairs(gold_PG, own[chosen]) for name, own in scores.items()}
+        clusters = significance_clusters(
+            {name: own for name, own in pairs.items() if own is not None}, n_permutations=n_resamples
+        )
+        of_domain = [
+            CardRow(
+                gold.language_pair,
+                domain,
+                name,
+                "judge" if name in judges else "baseline" if name in baselines else "sentinel",
+                clusters.get(name),
+                agreement(gold_PG, own[chosen], n_resamples=n_resamples),
+            )
+            for name, own in scores.items()
+        ]
+        rows += sorted(of_domain, key=_best_first)
+        annotators = {name: own[chosen] for name, own in gold.annotators.items()}
+        if ceiling := annotators_agreement(annotators, n_resamples=n_resamples):
+            rows.append(CardRow(gold.language_pair, domain, ANNOTATORS, "annotators", None, ceiling))
+    return rows
+
+
+def annotators_agreement(annotators: Mapping[str, Floats], *, n_resamples: int = 1000) -> Agreement | None:
+    """Mean over annotators of the agreement of each with the mean of all others: what a judge can reach.
+
+    Only what another annotator scored too counts, and each metric is of the annotators for whom it is defined. None
+    with fewer than two annotators.
+    """
+    several = []
+    for name, own in annotators.items():
+        others = [scores for other, scores in annotators.items() if other != name]
+        rest = mean_scores(others) if others else np.full(own.shape, np.nan)
+        if not np.isnan(own + rest).all():
+            several.append(agreement(rest, own, n_resamples=n_resamples))
+    return mean_agreement(several, of_all=False) if several else None
+
+
+def mean_rows(rows: Sequence[CardRow]) -> list[CardRow]:
+    """The mean over language pairs of each judge that every pair has; empty where there is one pair."""
+    overall = [row for row in rows if row.domain is None]
+    n_pairs = len({row.language_pair for row in overall})
+    by_name: dict[str, list[CardRow]] = {}
+    for row in overall:
+        by_name.setdefault(row.name, []).append(row)
+    means = [
+        replace(same[0], language_pair=MEAN, cluster=None, agreement=mean_agreement([row.agreement for row in same]))
+        for same in by_name.values()
+        if len(same) == n_pairs > 1
+    ]
+    return sorted(means, key=lambda row: (row.kind == "annotators", _best_first(row)))
+
+
+def mean_agreement(several: Sequence[Agreement], *, of_all: bool = True) -> Agreement:
+    """The mean of every metric, None where it is undefined for any, or with `of_all` False for each, of the several.
+
+    Intervals and thresholds have no mean.
+    """
+    means: dict[str, Any] = dict.fromkeys(column.name for column in fields(Agreement))
+    for name in METRICS:
+        values = [getattr(agreed, name) for agreed in several]
+        defined = [value for value in values if value is not None]
+        if len(defined) == len(values) or (defined and not of_all):
+            means[name] = float(np.mean(defined))
+    return Agreement(**means)
+
+
+def _best_first(row: CardRow) -> float:
+    return -(row.agreement.tie_calibrated_accuracy or 0.0)
