@@ -61,10 +61,10 @@ def test_rows_without_any_reference_have_no_text_metrics():
 
 def test_an_evaluation_is_a_line():
     line = console_line(3, held_out_scores(PROMPTS, has_greedy=True, has_references=True))
-    assert line.startswith("3 held-out prompts: reward 0.350 (greedy 0.500), chrF ")
+    assert line.startswith("3 held-out prompts: reward 0.350 (greedy 0.500, 17% have none), chrF ")
     assert line.endswith(", 33% of samples identical, 4.0 tokens")
     alone = console_line(3, held_out_scores(PROMPTS, has_greedy=False, has_references=False))
-    assert alone == "3 held-out prompts: reward 0.406, 33% of samples identical, 4.1 tokens"
+    assert alone == "3 held-out prompts: reward 0.406 (11% have none), 33% of samples identical, 4.1 tokens"
 
 
 @pytest.mark.parametrize(

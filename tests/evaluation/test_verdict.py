@@ -74,6 +74,11 @@ def test_without_references_the_reward_decides_and_that_is_said():
     assert judged(*reversed(pair)).verdict == "did not help"
 
 
+def test_rewards_of_a_minority_of_the_rows_are_not_shown():
+    few = [None] * 21 + [0.5] * 19
+    assert "reward" not in judged(prompts(mixed(5), mixed(5), few), prompts(mixed(5), mixed(5), few)).changes
+
+
 def test_rows_without_a_reward_are_left_out_on_both_sides():
     rewards = [None] * 20 + [0.2] * 20
     change = judged(prompts(mixed(5), mixed(5), rewards), prompts(mixed(5), mixed(5), [0.9] * 20 + [0.3] * 20)).changes

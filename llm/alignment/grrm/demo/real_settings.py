@@ -93,6 +93,7 @@ class RealSettings(Settings):
             *("--per_device_train_batch_size", min(16, rows), "--per_device_logprob_batch_size", min(32, rows)),
             *("--max_prompt_len", 128, "--max_dec_len", self.ranker_max_new_tokens, "--max_length", 192),
             *("--max_unscored_fraction", self.max_unscored),
+            *("--eval_samples", CANDIDATES - 1),  # and the greedy one: groups as the judges have learned from
             *("--reward_read_timeout_s", 300, "--reward_deadline_s", 600),
         )
 

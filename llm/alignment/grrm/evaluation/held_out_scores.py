@@ -77,7 +77,10 @@ def console_line(n_prompts: int, scores: Mapping[str, float]) -> str:
     for title, name, digits in (("reward", "eval_reward", 3), ("chrF", "eval_chrf", 1), ("BLEU", "eval_bleu", 1)):
         if name in scores:
             greedy = scores.get(f"{name}{GREEDY}")
-            beside = "" if greedy is None else f" (greedy {greedy:.{digits}f})"
+            notes = [] if greedy is None else [f"greedy {greedy:.{digits}f}"]
+            unrewarded = scores.get("eval_frac_unrewarded", 0.0) if title == "reward" else 0.0
+            notes += [f"{unrewarded:.0%} have none"] if unrewarded else []
+            beside = f" ({', '.join(notes)})" if notes else ""
             parts.append(f"{title} {scores[name]:.{digits}f}{beside}")
     if "eval_frac_duplicate" in scores:
         parts.append(f"{scores['eval_frac_duplicate']:.0%} of samples identical")

@@ -124,7 +124,7 @@ def _decide(changes: dict[str, Change], n_rows: int, n_references: int) -> tuple
         return "cannot tell", f"it takes {MIN_REFERENCES} held-out rows"
     names = [name for name in ((CHRF, CHRF_GREEDY) if by_chrf else (REWARD, REWARD_GREEDY)) if name in changes]
     if not names:
-        return "cannot tell", "the judge gave no reward in both evaluations"
+        return "cannot tell", "the judge gave too few rewards in both evaluations"
     beside = "" if by_chrf else f", and only {n_references} rows have a reference"
     risen, fallen = ([_TITLES[name][0] for name in names if changes[name].sign == sign] for sign in (1, -1))
     if fallen:
@@ -143,10 +143,10 @@ def _chrf_change(pairs: Sequence[tuple[TranslatedPrompt, TranslatedPrompt]], col
 
 
 def _reward_change(pairs: Sequence[tuple[TranslatedPrompt, TranslatedPrompt]], columns: Sequence[int]) -> Change | None:
-    """Of the rows that have a reward before and after; None if there are none."""
+    """Of the rows that have a reward before and after; None if these are fewer than half, which tell little of all."""
     means = [[_mean([prompt.rewards[column] for column in columns]) for prompt in pair] for pair in pairs]
     both = [(before, after) for before, after in means if before is not None and after is not None]
-    if not both:
+    if 2 * len(both) < len(pairs) or not both:
         return None
     interval = bootstrap_interval([after - before for before, after in both], level=LEVEL)
     before, after = (sum(values) / len(both) for values in zip(*both, strict=True))
