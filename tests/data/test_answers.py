@@ -9,11 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from grrm.config import RLConfig
 from grrm.data.answers import convert_answers
 from grrm.data.judged_prompts import MixedPromptDataset
 from grrm.errors import UserError
-from grrm.gqm.groups import TranslationTask
-from grrm.judges.verified import read_truth
+from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.judges.registry import open_judge
+from grrm.rewards.answers import ANSWER_RULES
+from grrm.rewards.rule_rewards import rule_of_row
+from grrm.rewards.verified import read_truth
+from grrm.rl.reward_sources import check_routed
 
 ASK = [{"role": "user", "content": "What is 2 + 2? Answer behind ####."}]
 
@@ -72,8 +77,9 @@ def test_bad_rows_are_left_out_with_their_number(tmp_path):
 
 
 def test_numbers_are_truths_if_they_are_finite(tmp_path):
-    report, lines = converted(tmp_path, rows_of(*(("a", ASK, truth, None) for truth in (0.5, float("nan"), math.inf))))
-    assert [line["tgt"] for line in lines] == ["0.5"]
+    truths = (0.5, float("nan"), math.inf, 72.0)
+    report, lines = converted(tmp_path, rows_of(*(("a", ASK, truth, None) for truth in truths)))
+    assert [line["tgt"] for line in lines] == ["0.5", "72"]  # whole numbers beside a missing one are floats in parquet
     assert [row.row for row in report.rejected] == [2, 3]
 
 
@@ -87,6 +93,45 @@ def test_lines_are_not_written_under_the_name_of_another_format(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows_of(("a", ASK, "4", None))), tmp_path / "rows.parquet")
     with pytest.raises(UserError, match=r"does not end with \.jsonl"):
         convert_answers(tmp_path / "rows.parquet", tmp_path / "out.parquet")
+
+
+# A right answer to "2 + 2?" as each rule reads it, and the truth beside which it is right.
+RIGHT = {
+    "exact": ("\\boxed{four}", "four"),
+    "normalised": ("\\boxed{4.0}", "4"),
+    "gsm8k": ("2 + 2 = 4\n#### 4", "4"),
+    "knights_and_knaves": ("<answer>(1) Zoey is a knave</answer>", "(1) Zoey is a knave"),
+    "math": ("so $\\boxed{2 + 2}$", "4"),
+    "grade": ("Fine.\nTotal Score: 8/10", "0.8"),
+}
+ROUTED = {"gsm8k": "openai/gsm8k", "grade": "grade", "math": "polaris_mathverify"}
+
+
+def test_every_rule_has_a_right_answer():
+    assert set(RIGHT) == {*ANSWER_RULES, "grade"}
+
+
+@pytest.mark.parametrize("extra", [None, {"criteria": "10 for 4"}, {"question": "2 + 2?", "criteria": '10 {"for"} 4'}])
+@pytest.mark.parametrize("rule", RIGHT)
+def test_a_right_answer_earns_all_of_the_reward(tmp_path, rule, extra):
+    if rule == "math":
+        pytest.importorskip("math_verify")
+    solution, truth = RIGHT[rule]
+    _, (line,) = converted(tmp_path, rows_of((ROUTED.get(rule, "x"), ASK, truth, extra)))
+    assert rule_of_row("", rule)(solution, line["tgt"]).score == 1.0  # use_rule_reward
+    candidates = (Candidate("0", solution, solution),)
+    task = TranslationTask(line["question"], "", "", line["tgt"], line["data_source"])
+    (verdict,) = open_judge("answer", {"rule": rule}).judge([Group("g", task, candidates)])
+    assert verdict.scores == (10.0,)
+    if rule in ROUTED:
+        check_routed(RLConfig.model_construct(reward_routes={}, reward_sources=None))(task)  # before a run
+
+
+def test_a_true_answer_in_json_is_judged_as_it_is(tmp_path):
+    truth = '{"answer": "4"}'
+    _, (line,) = converted(tmp_path, rows_of(("x", ASK, truth, None)))
+    assert read_truth(line["tgt"]).answer == truth
+    assert rule_of_row("", "exact")(f"<answer>{truth}</answer>", line["tgt"]).score == 1.0
 
 
 def mixed(tmp_path, *rows, check=lambda task: None):

@@ -13,10 +13,10 @@ from grrm.judges.generation import JudgeSampling
 from grrm.judges.interface import GeneratedText
 from grrm.judges.registry import open_judge, spec_of
 from grrm.judges.rubric import RubricJudge
-from grrm.judges.verified import VerifiedJudge, read_truth
+from grrm.judges.verified import VerifiedJudge
 from grrm.judges.verifier import VerifierJudge
 from grrm.rewards.answers import RuleResult, final_answer
-from grrm.rewards.verified import VerifierMix
+from grrm.rewards.verified import VerifierMix, read_truth
 
 ONCE = JudgeSampling(retries=0)
 
@@ -130,6 +130,19 @@ def test_the_rubric_judge_sees_criteria_and_the_whole_solution(scripted):
     generator = scripted({"5 points for the way\n\n\n\nStudent's Answer:\n2 + 2\n#### 4": ["Total Score: 7"]})
     judge = VerifiedJudge(RubricJudge(generator), shows_solution=True)
     assert judge.judge([group_of("2 + 2\n#### 4", reference=reference)])[0].scores == (7.0,)
+
+
+@pytest.mark.parametrize(
+    ("judge", "shown"), [(RubricJudge, "Criteria:\n10 for 4\n"), (VerifierJudge, "answer>4</ground")]
+)
+def test_a_judge_is_shown_its_part_of_the_truth(scripted, judge, shown):
+    reference = json.dumps({"answer": "4", "criteria": "10 for 4"})
+    for verifier in (judge, lambda generator: VerifiedJudge(judge(generator))):
+        generator = scripted({"": ["True\nTotal Score: 10"]})
+        (verdict,) = verifier(generator).judge([group_of("#### 4", reference=reference)])
+        assert verdict.scores == (10.0,)
+        assert shown in generator.calls[0]["prompts"][0]
+        assert '"criteria"' not in generator.calls[0]["prompts"][0]
 
 
 def test_a_group_without_a_true_answer_has_no_score(scripted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from grrm.data.convert import ConversionReport, parse_tgt, write_lines
 from grrm.gqm.chat import ASSISTANT_START, CONTROL_TOKENS, EOS_TEXT
+from grrm.rewards.verified import Truth
 
 COLUMNS = ("data_source", "prompt", "reward_model", "extra_info")
 
@@ -39,7 +39,7 @@ def _line(values: tuple[Any, ...]) -> dict[str, str] | str:
     criteria = _text(extra, "criteria")
     from_user = (message["content"] for message in messages[::-1] if message["role"] == "user")
     question = _text(extra, "question") or next(from_user)
-    tgt = truth if criteria is None else json.dumps({"answer": truth, "criteria": criteria}, ensure_ascii=False)
+    tgt = Truth(truth, criteria).text
     if parse_tgt(tgt) is not None:
         return "its ground_truth is a translation task; convert such rows with `grrm data convert`"
     turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}{EOS_TEXT}\n" for message in messages)
@@ -66,4 +66,5 @@ def _text(fields: Any, name: str) -> str | None:
         return None
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return str(value) if str(value).strip() else None
+    text = f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+    return text if text.strip() else None

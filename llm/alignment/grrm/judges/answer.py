@@ -11,7 +11,6 @@ from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
-from grrm.judges.verified import read_truth
 from grrm.rewards.answers import ANSWER_RULES
 from grrm.rewards.ranking_accuracy import INVALID, RankingReward
 from grrm.rewards.rule_rewards import rule_reward_function
@@ -56,7 +55,7 @@ class AnswerJudge:
     def _judged(self, group: Group) -> Verdict:
         if group.task.reference is None or not group.task.reference.strip():
             return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
-        truth = read_truth(group.task.reference).answer
+        truth = group.task.reference
         rewards = [self._reward_of(candidate, truth) for candidate in group.candidates]
         return Verdict(
             tuple(reward.status for reward in rewards),

@@ -14,6 +14,7 @@ from grrm.judges.generative import Count, GenerativeOptions, Retries, Temperatur
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.spec import judge
 from grrm.judges.sqm import SQMJudge
+from grrm.rewards.verified import read_truth
 
 
 @judge("rubric", help="judge of answers by scoring criteria", needs="generator", reference="needed", of_answers=True)
@@ -38,13 +39,19 @@ class RubricOptions(GenerativeOptions):
 class RubricJudge(SQMJudge):
     """Scores each distinct answer on its own by the criteria of its question.
 
-    The task's source is the question, its reference the criteria; a group without criteria is MISSING_REFERENCE, an
-    answer that writes lines of the prompt or a total of its own is UNSAFE_CANDIDATE. Otherwise like `SQMJudge`.
+    The task's source is the question, its reference the criteria, else the true answer (`read_truth`); a group without
+    one is MISSING_REFERENCE, an answer that writes lines of the prompt or a total of its own is UNSAFE_CANDIDATE.
+    Otherwise like `SQMJudge`.
     """
 
     guard: Guard = UNFENCED
     name: str = "rubric"
     needs_reference: ClassVar[bool] = True
+
+    def shown_of(self, reference: str) -> str:
+        """The criteria, or the true answer if there are none."""
+        truth = read_truth(reference)
+        return truth.answer if truth.criteria is None else truth.criteria
 
     def imitates_prompt(self, text: str) -> bool:
         """True if a line of the text is one that only the prompt or the judge may write."""

@@ -50,7 +50,7 @@ class SQMJudge(GeneratorJudge):
 
     With `score_reading` "expected" a score is the mean by probability (see `expected_scores`).
 
-    Other judges of one candidate at a time override `prompt_of`, `imitates_prompt` and `read`.
+    Other judges of one candidate at a time override `prompt_of`, `shown_of`, `imitates_prompt` and `read`.
     """
 
     needs_reference: ClassVar[bool] = False  # a group without one is MISSING_REFERENCE
@@ -93,6 +93,10 @@ class SQMJudge(GeneratorJudge):
         """The user turn that asks about one candidate's text; both texts are escaped already."""
         return sqm_prompt(task.source, text, task.src_lang, task.trg_lang, fence_for([task.source, text]))
 
+    def shown_of(self, reference: str) -> str:
+        """The part of a task's reference that the prompt shows."""
+        return reference
+
     def imitates_prompt(self, text: str) -> bool:
         """True if a candidate's text could be mistaken for a part of the prompt although the guard accepts it."""
         return False
@@ -105,7 +109,7 @@ class SQMJudge(GeneratorJudge):
         task = group.task
         if self.needs_reference and task.reference is None:
             return _all_excluded(group, Status.MISSING_REFERENCE)
-        shown = [task.source, task.reference or ""] if self.needs_reference else [task.source]
+        shown = [task.source, self.shown_of(task.reference or "")] if self.needs_reference else [task.source]
         if not all(map(self.guard.is_safe, shown)):
             return _all_excluded(group, Status.UNSAFE_SOURCE)
         return dedup_texts(group, lambda text: self.guard.is_safe(text) and not self.imitates_prompt(text))
@@ -113,7 +117,7 @@ class SQMJudge(GeneratorJudge):
     def _question(self, group: Group, plan: DistinctCandidates, k: int) -> Question[float] | None:
         """The question about distinct text `k`, None when it is too long to ask."""
         task, escape = group.task, self.guard.escape
-        reference = escape(task.reference) if self.needs_reference and task.reference is not None else None
+        reference = escape(self.shown_of(task.reference or "")) if self.needs_reference else None
         shown = TranslationTask(escape(task.source), task.src_lang, task.trg_lang, reference)
         prompt = self.render(self.prompt_of(shown, escape(plan.texts[k])))
         return Question(prompt, prompt, self.read, self.cut_is_readable) if self.fits(prompt) else None

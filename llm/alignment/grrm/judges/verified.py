@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,36 +15,15 @@ from grrm.judges.rubric import RubricOptions
 from grrm.judges.spec import JudgeOptions, judge
 from grrm.judges.verifier import VerifierOptions
 from grrm.rewards.answers import AnswerRule, RuleName, RuleResult, answer_rule, normalised_match
-from grrm.rewards.verified import VerifierMix, VerifierSetup
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """Ground truth of a question: the true answer, and the criteria for a rubric judge."""
-
-    answer: str
-    criteria: str | None = None
-
-
-def read_truth(reference: str) -> Truth:
-    """The truth in a task's reference: JSON `{"answer": …, "criteria": …}`, or the true answer as it is."""
-    try:
-        parsed = json.loads(reference) if reference.lstrip().startswith("{") else None
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("answer"), str):
-        return Truth(reference)
-    criteria = parsed.get("criteria")
-    return Truth(parsed["answer"], criteria if isinstance(criteria, str) else None)
+from grrm.rewards.verified import VerifierMix, VerifierSetup, read_truth
 
 
 @dataclass
 class VerifiedJudge:
     """Scores answers by `mix` of the results of `rule` and `verifier`, times 10.
 
-    `verifier` is any judge of one candidate at a time (VerifierJudge, RubricJudge): its reference is the criteria if
-    the truth has some, else the true answer. It is shown the answer that the rule extracted, or with `shows_solution`
-    the full candidate.
+    `verifier` is any judge of one candidate at a time (VerifierJudge, RubricJudge). It is shown the answer that the
+    rule extracted, or with `shows_solution` the full candidate.
 
     A candidate without an answer is UNPARSABLE_CANDIDATE if it would need the verifier; one without a score from the
     verifier has the verifier's status. With the mix `addon`, correct answers thus keep their reward while a verifier is
@@ -86,7 +64,6 @@ class VerifiedJudge:
 
     def _question(self, group: Group, results: Sequence[RuleResult | None]) -> Group:
         """The candidates for the verifier, in the form that it is shown."""
-        truth = read_truth(group.task.reference or "")
         shown = tuple(
             replace(candidate, translation=text)
             for candidate, result in zip(group.candidates, results, strict=True)
@@ -95,8 +72,7 @@ class VerifiedJudge:
             and self.mix.asks(result.correct)
             and (text := self._shown(candidate, result)) is not None
         )
-        task = replace(group.task, reference=truth.answer if truth.criteria is None else truth.criteria)
-        return Group(group.group_id, task, shown)
+        return Group(group.group_id, group.task, shown)
 
     def _is_undecided(self, result: RuleResult) -> bool:
         return result.failure is not None and self.mix.needs_rule

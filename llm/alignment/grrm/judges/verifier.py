@@ -21,6 +21,7 @@ from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
 from grrm.judges.spec import judge
 from grrm.judges.sqm import SQMJudge
+from grrm.rewards.verified import read_truth
 
 
 @judge("verifier", help="judge of answers by the true answer", needs="generator", reference="needed", of_answers=True)
@@ -44,9 +45,10 @@ class VerifierOptions(RubricOptions):
 class VerifierJudge(SQMJudge):
     """Scores each distinct answer 10 if it is correct, else 0.
 
-    The task's source is the question, its reference the true answer; a group without one is MISSING_REFERENCE, an
-    answer with a tag of the prompt UNSAFE_CANDIDATE. A reply with neither or both is resampled. `mode` "compat" parses
-    like the original, which takes every reply without `true` as false. Otherwise like `SQMJudge`.
+    The task's source is the question, its reference the true answer (`read_truth`); a group without one is
+    MISSING_REFERENCE, an answer with a tag of the prompt UNSAFE_CANDIDATE. A reply with neither or both is resampled.
+    `mode` "compat" parses like the original, which takes every reply without `true` as false. Otherwise like
+    `SQMJudge`.
     """
 
     guard: Guard = UNFENCED
@@ -55,6 +57,10 @@ class VerifierJudge(SQMJudge):
     think: bool = False
     needs_reference: ClassVar[bool] = True
     cut_is_readable: ClassVar[bool] = True  # eight tokens hold the answer and often not its end
+
+    def shown_of(self, reference: str) -> str:
+        """The true answer."""
+        return read_truth(reference).answer
 
     def imitates_prompt(self, text: str) -> bool:
         """True if the text holds a tag of the prompt."""

@@ -23,6 +23,7 @@ from grrm.rewards.ranking_accuracy import (
     score_reward,
 )
 from grrm.rewards.ranking_ground_truth import GroundTruth, gold_scores
+from grrm.rewards.verified import read_truth
 
 ERROR_CREDIT: Mapping[int, float] = {0: 1.0, 1: 0.8, 2: 0.4, 3: 0.2}  # by error of the score; larger ones earn 0
 
@@ -83,8 +84,8 @@ def readable_grade_reward(
 
 def _gold_grade(ground_truth: GroundTruth) -> float:
     try:
-        grade = float(ground_truth)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        grade = float(read_truth(ground_truth).answer) if isinstance(ground_truth, str) else math.nan
+    except ValueError:
         grade = math.nan
     if not 0 <= grade <= 1:
         raise UserError(
@@ -97,9 +98,9 @@ def _gold_grade(ground_truth: GroundTruth) -> float:
 class AnswerReward:
     """1 times the scale for a response whose answer is right by a rule of `answers`, 0 for another answer.
 
-    A response without an answer is not valid, and one on which the rule fails carries the failure. Called like the
-    other rewards; `compat` changes nothing. Raises UserError for a ground truth that is not text, or that the rule
-    cannot use.
+    The ground truth may have criteria beside the answer (`read_truth`). A response without an answer is not valid, and
+    one on which the rule fails carries the failure. Called like the other rewards; `compat` changes nothing. Raises
+    UserError for a ground truth that is not text, or that the rule cannot use.
     """
 
     rule: AnswerRule
@@ -108,9 +109,10 @@ class AnswerReward:
         self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
     ) -> RankingReward:
         """The reward of one response."""
-        if not isinstance(ground_truth, str) or not ground_truth.strip():
+        truth = read_truth(ground_truth).answer if isinstance(ground_truth, str) else ""
+        if not truth.strip():
             raise UserError(f"The ground truth {repr(ground_truth)[:200]} is not text; give the true answer.")
-        result = self.rule(response, ground_truth)
+        result = self.rule(response, truth)
         if result.failure is not None:
             return replace(INVALID, failure=result.failure)
         if result.answer is None:

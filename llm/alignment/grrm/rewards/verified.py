@@ -1,7 +1,8 @@
-"""Combination of a rule's and a verifier's results on an answer into one reward (TinyV, RRM)."""
+"""Ground truth of a question, and combination of a rule's and a verifier's results into one reward (TinyV, RRM)."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -10,6 +11,34 @@ from grrm.errors import UserError, require_known
 
 VerifierSetup = Literal["tinyv_only", "addon", "mixed"]
 VERIFIER_SETUPS: tuple[str, ...] = get_args(VerifierSetup)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """Ground truth of a question: the true answer, and the criteria for a rubric judge."""
+
+    answer: str
+    criteria: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text from which `read_truth` reads this: JSON where the answer alone would not do."""
+        if self.criteria is not None:
+            return json.dumps({"answer": self.answer, "criteria": self.criteria}, ensure_ascii=False)
+        is_plain = read_truth(self.answer) == self
+        return self.answer if is_plain else json.dumps({"answer": self.answer}, ensure_ascii=False)
+
+
+def read_truth(reference: str) -> Truth:
+    """The truth in a task's reference: JSON `{"answer": …, "criteria": …}`, or the true answer as it is."""
+    try:
+        parsed = json.loads(reference) if reference.lstrip().startswith("{") else None
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("answer"), str):
+        return Truth(reference)
+    criteria = parsed.get("criteria")
+    return Truth(parsed["answer"], criteria if isinstance(criteria, str) else None)
 
 
 @dataclass(frozen=True)
