@@ -131,6 +131,7 @@ def test_a_true_answer_in_json_is_judged_as_it_is(tmp_path):
     truth = '{"answer": "4"}'
     _, (line,) = converted(tmp_path, rows_of(("x", ASK, truth, None)))
     assert read_truth(line["tgt"]).answer == truth
+    assert read_truth('{"answer": 4, "criteria": "10 for 4"}').answer == "4"
     assert rule_of_row("", "exact")(f"<answer>{truth}</answer>", line["tgt"]).score == 1.0
 
 

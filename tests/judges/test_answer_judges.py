@@ -170,7 +170,7 @@ def test_a_verifier_alone_decides_where_the_rule_cannot(scripted):
     assert first.scores == (10.0, 0.0, 10.0, None)
 
 
-@pytest.mark.parametrize("text", ["4", "{4}", '{"criteria": "x"}', '{"answer": 4}', "{" * 10_000])
+@pytest.mark.parametrize("text", ["4", "{4}", '{"criteria": "x"}', '{"answer": [4]}', "{" * 10_000])
 def test_a_reference_that_is_no_such_json_is_the_answer_itself(text):
     assert read_truth(text).answer == text
 

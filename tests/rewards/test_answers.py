@@ -52,6 +52,9 @@ def test_the_answer_is_what_is_marked_last(solution, answer):
         ("gsm8k", "3 * 4\n#### 12", "3 * 4 = 12\n#### 12.0", True),
         ("gsm8k", "#### 12 or 13", "12", False),
         ("gsm8k", "12", "12", False),
+        ("exact", "#### 4", "\\boxed{4}", True),
+        ("normalised", "\\boxed{4}", "2 + 2\n#### 4.0", True),
+        ("gsm8k", "#### 4", "\\boxed{4}", True),
         ("knights_and_knaves", "<answer>(1) Zoey is a knave (2) Ian is a knight</answer>", BOTH, True),
         ("knights_and_knaves", "<answer>Zoey is a knight, Zoey is a knave</answer>", "Zoey is a knave", False),
         ("knights_and_knaves", "<answer>Zoey is a knave</answer>", BOTH, False),
@@ -65,7 +68,7 @@ def test_a_rule_says_what_is_right(rule, solution, truth, correct):
 @given(st.text(max_size=80), st.sampled_from([name for name in ANSWER_RULES if name != "math"]))
 def test_no_solution_raises(text, name):
     for solution in (text, f"\\boxed{{{text}}}", f"#### {text}"):
-        result = ANSWER_RULES[name](solution, "Ian is a knight")
+        result = ANSWER_RULES[name](solution, "12" if name == "gsm8k" else "Ian is a knight")
         assert result.answer is not None or not result.correct
 
 
@@ -107,9 +110,12 @@ def test_everyone_who_is_called_something_is_read(text):
         assert answer_rule("knights_and_knaves")(f"<answer>{text}</answer>", truth).correct is bool(said)
 
 
-def test_a_truth_without_roles_is_an_error():
-    with pytest.raises(UserError, match="names no knight and no knave"):
-        answer_rule("knights_and_knaves")("x", "y")
+@pytest.mark.parametrize(
+    ("rule", "message"), [("knights_and_knaves", "names no knight and no knave"), ("gsm8k", "is no number")]
+)
+def test_a_truth_by_which_no_answer_is_right_is_an_error(rule, message):
+    with pytest.raises(UserError, match=message):
+        answer_rule(rule)("x", "y")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def library():
 @pytest.fixture
 def limit(monkeypatch):
     """A short limit, with the library loaded."""
-    assert math_match("\\boxed{1}", "1").correct
+    assert not math_match("\\boxed{1}", "2").correct
     monkeypatch.setattr(answers, "MATH_LIMIT_S", 0.5)
 
 
@@ -51,6 +51,9 @@ def in_a_thread(act):
         ("it is $x + 1$", "\\boxed{1 + x}", RuleResult(True, "x + 1")),
         (TOWER, "9^{9^{9^{9}}}", RuleResult(True, "9^{9^{9^{9}}}")),
         ("I do not know", "1", RuleResult(False, None)),
+        ("3 + 4\n<answer>{2, 1}</answer>", "\\{1, 2\\}", RuleResult(True, "{2, 1}")),
+        ("3 + 4\nThe answer is 7 because of that.", "7.0", RuleResult(True, "7 because of that.")),
+        ("Answer: $\\sqrt{18}$", "way\n#### 3\\sqrt{2}", RuleResult(True, "\\sqrt{18}")),
         ("\\boxed{\udc80\n1}", "2", RuleResult(False, "\udc80 1")),
     ],
 )
@@ -65,7 +68,7 @@ def test_a_power_tower_costs_the_limit_and_the_next_answer_has_a_new_process(lim
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
     monkeypatch.setattr(answers, "MATH_LIMIT_S", 60.0)
-    assert run(lambda: math_match("\\boxed{2}", "2")) == RuleResult(True, "2")
+    assert run(lambda: math_match("\\boxed{1 + 1}", "2")) == RuleResult(True, "1 + 1")
 
 
 def test_threads_take_turns_at_one_process():
@@ -87,10 +90,15 @@ def test_a_crash_is_a_failure_and_the_next_answer_has_a_new_process(monkeypatch,
 
     worker = Dying([sys.executable, str(answers.MATH_PROGRAM)])
     monkeypatch.setattr(answers, "_math_worker", lambda process_id: worker)
-    assert math_match("\\boxed{2}", "2") == RuleResult(False, "2", Status.JUDGE_UNREACHABLE)
+    assert math_match("\\boxed{1 + 1}", "2") == RuleResult(False, "1 + 1", Status.JUDGE_UNREACHABLE)
     assert "it ended with status -9" in caplog.text
     monkeypatch.undo()
-    assert math_match("\\boxed{2}", "2").correct
+    assert math_match("\\boxed{1 + 1}", "2").correct
+
+
+def test_text_that_is_the_truth_is_right_without_the_library(monkeypatch):
+    monkeypatch.setattr(answers, "_math_worker", lambda process_id: Worker(["false"]))
+    assert math_match("<answer>Paris</answer>", "paris") == RuleResult(True, "Paris")
 
 
 def test_an_undecided_answer_has_a_status_and_no_score(limit):
@@ -112,7 +120,7 @@ def test_an_undecided_answer_has_a_status_and_no_score(limit):
 def test_the_program_ends_by_itself_where_nobody_is_left_to_kill_it():
     program = answers.MATH_PROGRAM.read_text().replace("GRACE_S = 5", "GRACE_S = 0")
     started = [sys.executable, "-c", program]
-    request = f'{{"id": 1, "solution": "{TOWER}", "truth": "2", "limit_s": 1}}'.replace("\\", "\\\\")
+    request = f'{{"id": 1, "solutions": ["{TOWER}"], "truth": "2", "limit_s": 1}}'.replace("\\", "\\\\")
     done = subprocess.run(started, input=request, capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.returncode) == ('{"ready": true}\n', -signal.SIGALRM)
 

@@ -106,6 +106,12 @@ def test_an_answer_that_the_rule_cannot_decide_carries_the_failure_and_no_reward
     assert (found.valid_answer, found.status, found.score) == (False, Status.JUDGE_TIMEOUT, 0.0)
 
 
+@pytest.mark.parametrize("truth", ['{"A": 8, "B": 3}', '{"source":"zwei","src_lang":"de","trg_lang":"en"}'])
+def test_answers_are_not_compared_with_the_truth_of_another_kind_of_rows(truth):
+    with pytest.raises(UserError, match="is of another kind of rows"):
+        rule_reward_function("normalised")("\\boxed{4}", truth)
+
+
 @pytest.mark.parametrize(("name", "truth"), [("exact", " "), ("exact", {"A": 1}), ("knights_and_knaves", "12")])
 def test_a_true_answer_that_the_rule_cannot_use_is_an_error(name, truth):
     with pytest.raises(UserError, match="ground truth"):

@@ -85,28 +85,32 @@ def final_answer(solution: str) -> str | None:
 
 
 def exact_match(solution: str, truth: str) -> RuleResult:
-    """The final answer, or a solution of one line without any mark, equals the truth but for surrounding blanks."""
+    """The final answer, or a solution of one line without any mark, equals the truth but for surrounding blanks.
+
+    The truth may be marked as a solution is, `\\boxed{4}`, in this rule and those below.
+    """
     answer = _answer_or_line(solution)
-    return RuleResult(answer is not None and answer == truth.strip(), answer)
+    return RuleResult(answer is not None and answer in _readings(truth), answer)
 
 
 def normalised_match(solution: str, truth: str) -> RuleResult:
     """As `exact_match` after `normalised`, numbers compared by value: `1,000`, `1000.0` and `$1000$` are the same."""
     answer = _answer_or_line(solution)
-    return RuleResult(answer is not None and _same(answer, truth), answer)
+    return RuleResult(answer is not None and _is_same(answer, truth), answer)
 
 
 def gsm8k(solution: str, truth: str) -> RuleResult:
     """The number after the last `####`, or the final answer's last number, has the truth's value (GSM8K).
 
-    The truth is the number, or a whole GSM8K solution that ends in `#### NUMBER`.
+    The truth is the number, or a whole GSM8K solution that ends in `#### NUMBER`. Raises UserError for another one.
     """
+    if all(_value(normalised(reading)) is None for reading in _readings(truth)):
+        raise UserError(
+            f"The ground truth {truth[:200]!r} is no number, as gsm8k needs; use the rule math or normalised."
+        )
     marked = _HASHES.findall(solution)
     numbers = _NUMBER.findall(marked[-1] if marked else (final_answer(solution) or ""))
-    if not numbers:
-        return RuleResult(False, None)
-    of_truth = _HASHES.findall(truth)
-    return RuleResult(_same(numbers[-1], of_truth[-1] if of_truth else truth), numbers[-1])
+    return RuleResult(_is_same(numbers[-1], truth), numbers[-1]) if numbers else RuleResult(False, None)
 
 
 def knights_and_knaves(solution: str, truth: str) -> RuleResult:
@@ -126,26 +130,37 @@ def knights_and_knaves(solution: str, truth: str) -> RuleResult:
 
 
 def math_match(solution: str, truth: str) -> RuleResult:
-    """The solution's last mathematical expression equals the truth, by the library math-verify (the extra `math`).
+    """The final answer is the truth by `normalised_match`, or equals it by the library math-verify (the extra `math`).
 
-    The library works in a process of its own. A comparison that takes longer than MATH_LIMIT_S, such as that of a power
-    tower, fails with JUDGE_TIMEOUT; one in which the process crashes, with JUDGE_UNREACHABLE. Raises
-    ModuleNotFoundError without the library, and UserError where it cannot be loaded.
+    In a solution without a mark the library takes the last mathematical expression. It works in a process of its own. A
+    comparison that takes longer than MATH_LIMIT_S, such as that of a power tower, fails with JUDGE_TIMEOUT; one in
+    which the process crashes, with JUDGE_UNREACHABLE. Raises ModuleNotFoundError without the library, and UserError
+    where it cannot be loaded.
     """
     if find_spec("math_verify") is None:
         raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
-    shown = truth if _last_boxed(truth) is not None else f"\\boxed{{{truth}}}"
+    answer = final_answer(solution)
+    if answer is not None and _is_same(answer, truth):
+        return RuleResult(True, answer)
+    if not solution.strip():
+        return RuleResult(False, None)
+    is_plain = answer is None or _last_boxed(solution) is not None
+    request = {
+        "solutions": [solution] if is_plain else [f"\\boxed{{{answer}}}", answer],
+        "truth": truth if _last_boxed(truth) is not None else f"\\boxed{{{final_answer(truth) or truth}}}",
+        "limit_s": MATH_LIMIT_S,
+    }
     try:
         with _MATH_TURN:
             worker = _math_worker(os.getpid())
             _load(worker)
-            result = worker.ask({"solution": solution, "truth": shown, "limit_s": MATH_LIMIT_S}, MATH_LIMIT_S)
+            result = worker.ask(request, MATH_LIMIT_S)
     except WorkerFailure as failure:
         if failure.is_late:
-            return RuleResult(False, final_answer(solution), Status.JUDGE_TIMEOUT)
+            return RuleResult(False, answer, Status.JUDGE_TIMEOUT)
         logger.warning("math-verify failed on an answer: %s", failure)
-        return RuleResult(False, final_answer(solution), Status.JUDGE_UNREACHABLE)
-    return RuleResult(result["correct"], result["answer"])
+        return RuleResult(False, answer, Status.JUDGE_UNREACHABLE)
+    return RuleResult(result["correct"], result["answer"] or answer)
 
 
 @cache
@@ -187,12 +202,15 @@ def normalised(answer: str) -> str:
     return _SPACING.sub("", text).rstrip(".").casefold()
 
 
-def _same(answer: str, truth: str) -> bool:
-    first, second = normalised(answer), normalised(truth)
-    if first == second:
-        return True
-    values = _value(first), _value(second)
-    return values[0] is not None and values[0] == values[1]
+def _readings(truth: str) -> tuple[str, str]:
+    """The truth as it is, and the answer that it marks if it is written like a solution."""
+    return truth.strip(), final_answer(truth) or truth.strip()
+
+
+def _is_same(answer: str, truth: str) -> bool:
+    first, others = normalised(answer), [normalised(reading) for reading in _readings(truth)]
+    value = _value(first)
+    return first in others or (value is not None and value in map(_value, others))
 
 
 def _value(text: str) -> Fraction | None:

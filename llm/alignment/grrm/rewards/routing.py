@@ -47,7 +47,7 @@ SEED_RULES = (
     RouteRule(contains("_tinyv"), "tinyv"),
 )
 # The rules (see `rule_rewards`) of the rewards that need no model.
-RULE_OF = {"gsm8k": "gsm8k", "grade": "grade", "math_verify": "math", "prime_math": "normalised"}
+RULE_OF = {"gsm8k": "gsm8k", "grade": "grade", "math_verify": "math", "prime_math": "math"}
 
 
 @dataclass(slots=True)

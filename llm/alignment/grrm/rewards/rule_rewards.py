@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from grrm.rewards.ranking_ground_truth import GroundTruth, gold_scores
 from grrm.rewards.verified import read_truth
 
 ERROR_CREDIT: Mapping[int, float] = {0: 1.0, 1: 0.8, 2: 0.4, 3: 0.2}  # by error of the score; larger ones earn 0
+_OTHER_TRUTH = re.compile(r'\s*\{\s*"(?:A"\s*:\s*-?\d|source"\s*:.*"trg_lang")', re.DOTALL)  # of judges, translators
 
 
 def single_score_reward(
@@ -109,15 +111,24 @@ class AnswerReward:
         self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
     ) -> RankingReward:
         """The reward of one response."""
-        truth = read_truth(ground_truth).answer if isinstance(ground_truth, str) else ""
-        if not truth.strip():
-            raise UserError(f"The ground truth {repr(ground_truth)[:200]} is not text; give the true answer.")
-        result = self.rule(response, truth)
+        result = self.rule(response, _true_answer(ground_truth))
         if result.failure is not None:
             return replace(INVALID, failure=result.failure)
         if result.answer is None:
             return INVALID
         return RankingReward(result.correct * score_scale_factor, True, None, float(result.correct))
+
+
+def _true_answer(ground_truth: GroundTruth) -> str:
+    truth = read_truth(ground_truth).answer if isinstance(ground_truth, str) else ""
+    if not truth.strip():
+        raise UserError(f"The ground truth {repr(ground_truth)[:200]} is not text; give the true answer.")
+    if _OTHER_TRUTH.match(truth):
+        raise UserError(
+            f"The ground truth {truth[:200]!r} is of another kind of rows, by which no answer is right: `grrm data` "
+            "makes lines of groups with rl-gqm and of translations with convert."
+        )
+    return truth
 
 
 RULE_REWARDS: Mapping[str, RankingRewardFunction] = {

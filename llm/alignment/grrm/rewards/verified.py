@@ -35,10 +35,11 @@ def read_truth(reference: str) -> Truth:
         parsed = json.loads(reference) if reference.lstrip().startswith("{") else None
     except (ValueError, RecursionError):
         parsed = None
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("answer"), str):
+    answer = parsed.get("answer") if isinstance(parsed, dict) else None
+    if not isinstance(parsed, dict) or isinstance(answer, bool) or not isinstance(answer, str | int | float):
         return Truth(reference)
     criteria = parsed.get("criteria")
-    return Truth(parsed["answer"], criteria if isinstance(criteria, str) else None)
+    return Truth(str(answer), criteria if isinstance(criteria, str) else None)
 
 
 @dataclass(frozen=True)

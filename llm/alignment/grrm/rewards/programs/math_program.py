@@ -1,7 +1,9 @@
 """The library math-verify in a process of its own, so that a comparison without end can be killed: `math_program.py`.
 
-Once the library is loaded it writes the line `{"ready": true}`, then for each line `{"id": …, "solution": …,
+Once the library is loaded it writes the line `{"ready": true}`, then for each line `{"id": …, "solutions": …,
 "truth": …, "limit_s": …}` the line `{"id": …, "correct": …, "answer": …}`; where that fails, one with `error` instead.
+The solutions are the same answer in several forms, any of which may be right.
+
 It ends with its input, and by an alarm some time after a comparison's limit: nobody may be left to kill it.
 """
 
@@ -37,21 +39,23 @@ def main() -> int:
         request = json.loads(line)
         signal.alarm(math.ceil(request["limit_s"]) + GRACE_S)
         try:
-            say({"id": request["id"], **_compared(request["solution"], request["truth"])})
+            say({"id": request["id"], **_compared(request["solutions"], request["truth"])})
         except Exception as error:  # noqa: BLE001 - of this request; the next one may be fine
             say({"id": request["id"], "error": _sentence(error)})
         signal.alarm(0)
     return 0
 
 
-def _compared(solution: str, truth: str) -> dict[str, Any]:
+def _compared(solutions: list[str], truth: str) -> dict[str, Any]:
     from math_verify import parse, verify
 
-    answer = parse(solution, parsing_timeout=None)  # the library's own limits do not interrupt an operation
-    if not answer:
+    # The library's own limits do not interrupt an operation.
+    answers = [answer for solution in solutions if (answer := parse(solution, parsing_timeout=None))]
+    if not answers:
         return {"correct": False, "answer": None}
     expected = parse(truth, parsing_timeout=None)
-    return {"correct": bool(verify(expected, answer, timeout_seconds=None)), "answer": str(answer[-1])}
+    correct = any(verify(expected, answer, timeout_seconds=None) for answer in answers)
+    return {"correct": correct, "answer": str(answers[0][-1])}
 
 
 def _sentence(error: Exception) -> str:
