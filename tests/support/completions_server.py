@@ -18,6 +18,11 @@ def completion(text: str, finish_reason: str | None = "stop", n_tokens: int = 3)
     return {"id": "c", "object": "text_completion", "choices": [choice], "usage": {"completion_tokens": n_tokens}}
 
 
+def chat_completion(text: str) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return {"id": "c", "object": "chat.completion", "choices": [choice], "usage": {"completion_tokens": 3}}
+
+
 class Refuse:
     """Answers with an HTTP status; `body` is sent as JSON."""
 
@@ -26,13 +31,13 @@ class Refuse:
 
 
 class CompletionsServer(LocalServer):
-    """Answers request k (0, 1, …) to /v1/completions with `script(request, k)`.
+    """Answers request k (0, 1, …) to /v1/completions and to /v1/chat/completions with `script(request, k)`.
 
     That is a reply's text, a whole answer, `Refuse`, or bytes to send as they are. `requests` keeps what was asked.
     Which model it has is answered with `model_status`.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, model: str = MODEL) -> None:
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.tokens: list[str | None] = []
@@ -43,7 +48,7 @@ class CompletionsServer(LocalServer):
         class Answers(Handler):
             def do_GET(self) -> None:
                 outer.paths.append(self.path)
-                self.send(outer.model_status, {"object": "list", "data": [{"id": MODEL}]})
+                self.send(outer.model_status, {"object": "list", "data": [{"id": model}]})
 
             def do_POST(self) -> None:
                 body = json.loads(self.body())
@@ -56,7 +61,8 @@ class CompletionsServer(LocalServer):
                 if isinstance(answer, Refuse):
                     self.send(answer.status, answer.body, **answer.headers)
                 else:
-                    self.send(200, completion(answer) if isinstance(answer, str) else answer)
+                    answered = chat_completion if "messages" in body else completion
+                    self.send(200, answered(answer) if isinstance(answer, str) else answer)
 
             def send(self, status: int, body: Any, **headers: str) -> None:
                 self.reply(status, body if isinstance(body, bytes) else json.dumps(body).encode(), **headers)

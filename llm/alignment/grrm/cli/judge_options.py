@@ -78,11 +78,14 @@ _JUDGE = (
     click.option(
         "--verifier-prompt",
         type=click.Choice(VERIFIER_PROMPT_TYPES),
-        default="tinyv",
-        show_default=True,
-        help="With --judge verifier or rule+verifier: the prompt it was trained with.",
+        help="With --judge verifier or rule+verifier: the prompt it was trained with.  [default: by its name, else "
+        "tinyv]",
     ),
-    click.option("--think", is_flag=True, help="With --judge verifier or rule+verifier: a reasoning model."),
+    click.option(
+        "--think/--no-think",
+        default=None,
+        help="With --judge verifier or rule+verifier: a reasoning model.  [default: by its name]",
+    ),
     click.option(
         "--prompt-type",
         type=click.Choice(["score", "ranking", "ranking_score"]),
@@ -147,6 +150,7 @@ def judge_opener(
         generator=lambda: model.open(template, marks_unanswered=True),
         reward_model=reward_model,
         model=model.model,
+        served_model=model.served,
         seconds=model.deadline or METRIC_SECONDS,
         metrics=metrics,
     )

@@ -104,7 +104,11 @@ _MODEL = (
         help="With --url or --backend fastdeploy: seconds per round of a batch.",
     ),
     click.option(
-        "--chat-template", type=click.Choice(CHAT_TEMPLATES), default="chatml", show_default=True, help="Chat format."
+        "--chat-template",
+        type=click.Choice((*CHAT_TEMPLATES, "server")),
+        default="chatml",
+        show_default=True,
+        help="Chat format; server: the chat endpoint of --url.",
     ),
     click.option(
         "--dtype",
@@ -137,11 +141,19 @@ class ModelOptions:
         Raises UserError as `open_generator` does, or for a token that is not there.
         """
         from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
+        from grrm.inference.chat_servers import open_chat_servers
 
         back_end = choose_back_end(explicit_model_options(), NAMES, self.backend)
         common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
         if self.deadline is not None:
             common["deadline_s"] = self.deadline
+        if chat_template == "server":
+            if back_end != SERVERS or self.tokenizer is not None:
+                raise UserError("--chat-template server is the chat endpoint of --url: give that, and no --tokenizer")
+            deadline = {} if self.deadline is None else {"deadline_s": self.deadline}
+            return open_chat_servers(
+                self.urls, self.model, required_within_s=SERVER_WAIT_S, token=self._token(), **deadline
+            )
         if back_end == SERVERS:
             common |= {"unanswered": "mark"} if marks_unanswered else {}
             common |= {"required_within_s": SERVER_WAIT_S, "token": self._token(), "tokenizer_path": self.tokenizer}
@@ -151,6 +163,12 @@ class ModelOptions:
             options = read_assignments(self.fastdeploy_options, "FastDeploy option")
             return open_fastdeploy(folder, options=options, **common)
         return open_checkpoint(folder, dtype=self.dtype, **common)
+
+    def served(self) -> str | None:
+        """The name of the model that the servers of --url have; None if there are none, or none says."""
+        from grrm.inference.chat_servers import served_model
+
+        return served_model(self.urls, SERVER_WAIT_S, self._token()) if self.urls else None
 
     def _token(self) -> str | None:
         from grrm.http_client.bearer import token_from_env

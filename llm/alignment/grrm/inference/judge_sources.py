@@ -12,6 +12,7 @@ from grrm.engine.options import AUTO_DTYPE
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.bearer import token_from_file
+from grrm.inference.chat_servers import SERVER_TEMPLATE, open_chat_servers, served_model
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge, OpenedGenerator
@@ -22,6 +23,7 @@ from grrm.judges.spec import Process
 from grrm.rewards.client import RewardClient
 from grrm.rewards.gates import Gates, read_gates
 
+WHICH_MODEL_S = 15.0  # for a server to say which model it has
 OWN_SHARE = 0.95  # of a deadline: a client's own ends first, so that what has been answered by then counts
 
 
@@ -112,6 +114,7 @@ def open_source(source: JudgeSource, host: Host = OWN_HOST) -> Judge:
         ),
         client=lambda: RewardClient(source.urls, token=token_of(source), read_timeout_s=seconds, deadline_s=seconds),
         model=source.model,
+        served_model=lambda: served_model(source.urls, min(seconds, WHICH_MODEL_S), token_of(source)),
         seconds=seconds,
     )
     return open_judge(source.judge, source.options, process)
@@ -123,6 +126,9 @@ def token_of(source: JudgeSource) -> str | None:
 
 
 def _servers(source: JudgeSource, seconds: float) -> OpenedGenerator:
+    if source.chat_template == SERVER_TEMPLATE:
+        token = token_of(source)
+        return open_chat_servers(source.urls, source.model, token=token, deadline_s=seconds, read_timeout_s=seconds)
     return open_servers(
         source.urls,
         source.model,

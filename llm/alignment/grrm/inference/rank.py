@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
+from grrm.engine.options import SERVER_WAIT_S
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
+from grrm.inference.chat_servers import served_model
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
@@ -134,9 +136,11 @@ def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Map
 
 
 def _process(spec: JudgeSpec, model_path: str | Path | None, settings: dict[str, Any]) -> Process:
+    urls, seconds = settings.get("urls", ()), min(settings.get("deadline_s", SERVER_WAIT_S), SERVER_WAIT_S)
     return Process(
         spec.name,
         generator=lambda: generator_for(model_path, **settings),
+        served_model=lambda: served_model(urls, seconds, settings.get("token")) if urls else None,
         reward_model=partial(open_reward_judge, str(model_path), **settings),
         model=None if model_path is None else str(model_path),
         seconds=settings.get("deadline_s", METRIC_SECONDS),

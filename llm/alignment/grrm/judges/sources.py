@@ -39,7 +39,7 @@ class JudgeSource(BaseModel):
     urls: list[str] = []  # reward servers of `server`, OpenAI-compatible servers of a generative judge; a pool
     token_file: str | None = None  # file with the servers' bearer token
     tokenizer: str | None = None  # with a generative judge: folder of the model's tokenizer
-    chat_template: str = "chatml"
+    chat_template: str = "chatml"  # with urls also "server": their chat endpoint, with the model's own template
     weight: Annotated[FiniteFloat, Field(gt=0)] = 1.0
     normalise: Normalisation = "none"
     deadline_s: Annotated[FiniteFloat, Field(gt=0)] | None = None
@@ -166,6 +166,10 @@ def _check_keys(source: JudgeSource) -> None:
         for name in ("token_file", "tokenizer"):
             if name in source.model_fields_set:
                 raise UserError(f"{name} has no effect without urls, the model being a folder here; remove it.")
+        if source.chat_template == "server":
+            raise UserError("chat_template server is the chat endpoint of urls; give urls, or another template.")
+    elif source.chat_template == "server" and source.tokenizer is not None:
+        raise UserError("tokenizer has no effect with chat_template server; remove it.")
     if needs == "reward model" and not source.model:
         raise UserError(f"judge {judge} needs model; give the folder of the reward model.")
     if source.deadline_s is not None and not source.is_outside:

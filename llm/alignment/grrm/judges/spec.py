@@ -40,7 +40,8 @@ class Process:
         generator: opens the model of a judge that needs a generator.
         reward_model: opens a reward model as a judge.
         client: connects to reward servers.
-        model: name or file of a learned metric's model.
+        model: name or file of a learned metric's model, or of a generator's.
+        served_model: asks the servers of a generator without a `model` which one they have; None if none says.
         seconds: time limit of one call of a judge in another process.
         metrics: the counters of the judge.
     """
@@ -50,6 +51,7 @@ class Process:
     reward_model: Callable[[str, RewardModelOptions], Judge] = lambda name, options: _not_there()
     client: Callable[[], RewardClient] = _not_there
     model: str | None = None
+    served_model: Callable[[], str | None] = lambda: None
     seconds: float = math.inf
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,22 +20,44 @@ from grrm.judges.generation import GeneratorSettings
 from grrm.judges.generative import Count
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
-from grrm.judges.spec import judge
+from grrm.judges.spec import Process, judge
 from grrm.judges.sqm import SQMJudge
 from grrm.rewards.verified import read_truth
+
+# As TinyV's code asks its models, by the last part of their names.
+_QWEN3: Mapping[str, object] = {"verifier_prompt": "tinyv-qwen3"}
+_THINK: Mapping[str, object] = {"think": True, "max_new_tokens": 512}
+RELEASED: Mapping[str, Mapping[str, object]] = {
+    "TinyV-1.5B": {},
+    "TinyV-1.5B-Think": _THINK,
+    "TinyV-Qwen3-1.7B": _QWEN3,
+    "TinyV-Qwen3-1.7B-Think": {**_QWEN3, **_THINK},
+}
 
 
 @judge("verifier", help="judge of answers by the true answer", needs="generator", reference="needed", of_answers=True)
 class VerifierOptions(RubricOptions):
-    """Options of the verifier, by default those of the released TinyV-1.5B.
+    """Options of the verifier, by default those of the released TinyV model that judges, else of TinyV-1.5B.
 
     `verifier_prompt` is the wording that the model was trained with, `think` is for models that reason first; these
-    need a `max_new_tokens` of 512. `mode` "exact" and "tolerant" are the same.
+    need a `max_new_tokens` of 512. A folder, or the name that a server gives its model, says which model it is by its
+    last part (`RELEASED`). `mode` "exact" and "tolerant" are the same.
     """
 
     max_new_tokens: Count = 8
     verifier_prompt: VerifierPromptType = "tinyv"
     think: bool = False
+
+    def open(self, process: Process) -> Judge:
+        """Open the judge with the options of its model where none were given."""
+        if self.model_fields_set >= {"max_new_tokens", "verifier_prompt", "think"}:
+            return super().open(process)
+        return super(VerifierOptions, self.of_model(process.model or process.served_model())).open(process)
+
+    def of_model(self, name: str | None) -> VerifierOptions:
+        """Return these options, those that were not given being of the released model `name`, if it is one."""
+        released = RELEASED.get((name or "").rstrip("/").rpartition("/")[2], {})
+        return self.model_copy(update={key: released[key] for key in released.keys() - self.model_fields_set})
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """Return the verifier on a generator."""
