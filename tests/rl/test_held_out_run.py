@@ -56,6 +56,13 @@ def test_an_evaluation_is_on_the_console_in_the_metrics_and_in_visualdl(
     for name in ("chrf", "bleu_greedy", "frac_duplicate", "alarm/raised", "alarm/chrf_greedy_change"):
         curve = [(point.id, point.value) for point in reader.get_data("scalar", f"eval/{name}")]
         assert curve == [(line["step"], pytest.approx(line[f"eval_{name}"], abs=1e-5)) for line in found]
+    files = sorted(tmp_path.glob("out/held_out/step*.jsonl"))
+    assert [path.stem for path in files] == ["step000000", "step000001", "step000002"]
+    row = json.loads(files[-1].read_text(encoding="utf-8").splitlines()[0])
+    assert len(row["responses"]) == len(row["rewards"]) == 3  # one greedy, two samples
+    assert all(
+        text.strip().endswith(shown) for text, shown in zip(row["responses"], row["translations"], strict=True) if shown
+    )
     said = [line for line in capfd.readouterr().err.splitlines() if "12 held-out prompts: reward" in line]
     assert [line.startswith(f"grpo: step {step}, ") for step, line in enumerate(said)] == [True, True, True]
     steps = [line for line in read_metrics(tmp_path / "out") if "loss" in line]

@@ -33,11 +33,12 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Result of an evaluation: metrics, lines for the console, and the prompts with their translations."""
+    """Result of an evaluation: metrics, lines for the console, and the prompts with translations and responses."""
 
     metrics: dict[str, float]
     lines: list[str]
     prompts: list[TranslatedPrompt]
+    responses: list[tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -62,7 +63,8 @@ class HeldOut:
 
         A collective.
         """
-        prompts = self._translated(step)
+        translated = self._translated(step)
+        prompts = [prompt for prompt, _ in translated]
         has_greedy = self.decoding.greedy
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
@@ -70,10 +72,10 @@ class HeldOut:
             alarm_metrics, sentence = self.alarm.check(step, metrics, prompts)
             metrics.update(alarm_metrics)
             lines += [] if sentence is None else [sentence]
-        return Evaluation(metrics, lines, prompts)
+        return Evaluation(metrics, lines, prompts, [responses for _, responses in translated])
 
-    def _translated(self, step: int) -> list[TranslatedPrompt]:
-        """Every prompt, translated and judged, in order, on every rank."""
+    def _translated(self, step: int) -> list[tuple[TranslatedPrompt, tuple[str, ...]]]:
+        """Every prompt, translated and judged, with the responses, in order, on every rank."""
         mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
         rolled = self._translate(PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step))
         expected = (UserError, RewardFailure)
@@ -81,7 +83,7 @@ class HeldOut:
         groups = run_together(stage, lambda: self._judged(rolled), self.ranks, expected, RewardFailure)
         parts = self.ranks.gather([(scored.rolled.position, _translated_prompt(scored)) for scored in groups])
         translated = sorted((item for part in parts for item in part), key=lambda item: item[0])
-        return [prompt for _, prompt in translated]
+        return [pair for _, pair in translated]
 
     def _judged(self, rolled: list[Rolled]) -> list[Scored]:
         return reward(self.rewarder, rolled) if rolled else []
@@ -108,14 +110,16 @@ def _joined(greedy: Rolled, sampled: Rolled) -> Rolled:
     return replace(sampled, group=group, token_ids=greedy.token_ids + sampled.token_ids)
 
 
-def _translated_prompt(scored: Scored) -> TranslatedPrompt:
-    """A judged group reduced to its numbers."""
-    return TranslatedPrompt(
+def _translated_prompt(scored: Scored) -> tuple[TranslatedPrompt, tuple[str, ...]]:
+    """A judged group reduced to its numbers, and its responses."""
+    candidates = scored.rolled.group.candidates
+    prompt = TranslatedPrompt(
         task=scored.rolled.group.task,
-        translations=tuple(candidate.translation for candidate in scored.rolled.group.candidates),
+        translations=tuple(candidate.translation for candidate in candidates),
         rewards=tuple(scored.shaped.rewards),
         lengths=tuple(len(tokens) for tokens in scored.rolled.token_ids),
     )
+    return prompt, tuple(candidate.response for candidate in candidates)
 
 
 class EvaluateAtEnds(TrainerCallback):

@@ -167,7 +167,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         metrics = evaluation.metrics
         self.record.evaluation(self.state.global_step, metrics, evaluation.lines)
         if self.is_world_process_zero():
-            write_evaluation(self.args.output_dir, self.state.global_step, evaluation.prompts)
+            step, rows = self.state.global_step, (evaluation.prompts, evaluation.responses)
+            write_evaluation(self.args.output_dir, step, *rows)
         self.log(dict(metrics))
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics

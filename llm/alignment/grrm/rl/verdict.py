@@ -16,14 +16,18 @@ from grrm.gqm.groups import TranslationTask
 from grrm.tracking.metrics_log import VERDICT_FILE, read_metrics
 
 EVALUATIONS = "held_out"  # the folder
+TASK_FIELDS = ("source", "src_lang", "trg_lang", "reference")
 
 
-def write_evaluation(output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt]) -> None:
-    """Every held-out row with its translations, rewards and lengths after `step`, a JSON line each."""
+def write_evaluation(
+    output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt], responses: Sequence[tuple[str, ...]]
+) -> None:
+    """Every held-out row with its responses, translations, rewards and lengths after `step`, a JSON line each."""
     with atomic_path(_file(output_dir, step)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for prompt in prompts:
-            task = {name: getattr(prompt.task, name) for name in ("source", "src_lang", "trg_lang", "reference")}
+        for prompt, texts in zip(prompts, responses, strict=True):
+            task = {name: getattr(prompt.task, name) for name in (*TASK_FIELDS, "data_source")}
             outputs = {"translations": prompt.translations, "rewards": prompt.rewards, "lengths": prompt.lengths}
+            outputs["responses"] = texts
             file.write(json.dumps({**task, **outputs}, ensure_ascii=False) + "\n")
 
 
@@ -97,5 +101,5 @@ def _file(output_dir: str | Path, step: int) -> Path:
 
 
 def _prompt(row: dict[str, Any]) -> TranslatedPrompt:
-    task = TranslationTask(row["source"], row["src_lang"], row["trg_lang"], row["reference"])
+    task = TranslationTask(*(row[name] for name in TASK_FIELDS))
     return TranslatedPrompt(task, *(tuple(row[name]) for name in ("translations", "rewards", "lengths")))
