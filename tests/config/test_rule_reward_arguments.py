@@ -60,8 +60,12 @@ def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
         (
             {**RULE, "rule_reward": "rankin_score"},
             "rule_reward is 'rankin_score'; give one of ranking_score, ranking_score_no_cot, score, ranking, "
-            "ranking_no_cot, ranking_zero, single_score, grade, exact, "
-            "normalised, gsm8k, knights_and_knaves, math (did you mean 'ranking_score'?).",
+            "ranking_no_cot, ranking_zero, single_score, grade, exact, normalised, "
+            "gsm8k, knights_and_knaves, paddlenlp_knights_and_knaves, math (did you mean 'ranking_score'?).",
+        ),
+        (
+            {**RULE, "rule_reward": "paddlenlp_knights_and_knaves", "score_scale_factor": 1.0},
+            "score_scale_factor has no effect with rule_reward paddlenlp_knights_and_knaves, whose rewards are used as",
         ),
         ({"rule_rewards": "ranking"}, "Unknown key 'rule_rewards'; did you mean 'rule_reward'?"),
         ({"rule_reward": "ranking"}, "rule_reward has no effect without use_rule_reward; set it to true or remove"),

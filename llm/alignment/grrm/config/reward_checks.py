@@ -12,6 +12,7 @@ from grrm.judges.sources import read_sources
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
 from grrm.rewards.routing import RULE_OF, TRANSLATION
+from grrm.rewards.rule_rewards import FINAL_RULES
 
 
 def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
@@ -22,6 +23,13 @@ def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems
     with problems.noted():
         read_gates(config.reward_gates)
     check_routes(config, problems)
+    if config.use_rule_reward and config.rule_reward in FINAL_RULES:
+        for key in ("score_scale_factor", "default_reward", "failure_policy"):
+            if key in explicit:
+                problems.add(
+                    f"{key} has no effect with rule_reward {config.rule_reward}, whose rewards are used as they are; "
+                    "remove the key."
+                )
     if not config.use_rm_server:
         if config.reward_server and config.use_rule_reward:  # as PaddleNLP's file for PPO has it
             problems.notice("reward_server is not asked, because use_rule_reward scores the responses.")

@@ -1,7 +1,7 @@
 """Choice of the reward of a row by the name of its data source.
 
-The rules are those of RRM's training code, tried in this order; a suffix `_tinyv` asks for the verifier, and any other
-name falls back to comparing answers.
+The rules are those of RRM's training code, tried in this order, and one for knights and knaves; a suffix `_tinyv` asks
+for the verifier, and any other name falls back to comparing answers.
 """
 
 from __future__ import annotations
@@ -45,9 +45,16 @@ SEED_RULES = (
     RouteRule(lambda data_source: data_source.lower().strip() == "grade", "grade"),
     RouteRule(contains("_mathverify"), "math_verify"),
     RouteRule(contains("_tinyv"), "tinyv"),
+    RouteRule(contains("knights-and-knaves"), "knights_and_knaves"),
 )
 # The rules (see `rule_rewards`) of the rewards that need no model.
-RULE_OF = {"gsm8k": "gsm8k", "grade": "grade", "math_verify": "math", "prime_math": "math"}
+RULE_OF = {
+    "gsm8k": "gsm8k",
+    "grade": "grade",
+    "math_verify": "math",
+    "knights_and_knaves": "knights_and_knaves",
+    "prime_math": "math",
+}
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from grrm.gqm.compat import qe_score_reward
 from grrm.gqm.grammar import MAX_SCORE, Rejection, parse_sqm
 from grrm.gqm.rubric import parse_total, read_total
 from grrm.rewards.answers import ANSWER_RULES, AnswerRule
+from grrm.rewards.knights_and_knaves import paddlenlp_knights_and_knaves
 from grrm.rewards.ranking_accuracy import (
     INVALID,
     RankingReward,
@@ -141,7 +142,9 @@ RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "single_score": single_score_reward,
     "grade": readable_grade_reward,
     **{name: AnswerReward(rule) for name, rule in ANSWER_RULES.items()},
+    "paddlenlp_knights_and_knaves": paddlenlp_knights_and_knaves,
 }
+FINAL_RULES = ("paddlenlp_knights_and_knaves",)  # whose rewards are used as they are, as those of PaddleNLP's server
 
 
 DEFAULT_RULE = "ranking_score"
@@ -178,7 +181,11 @@ def rule_reward_function(name: str) -> RankingRewardFunction:
 
 def parts_of(rule: RankingRewardFunction) -> tuple[str, ...]:
     """The parts of a `RankingReward` that the rule fills."""
-    if isinstance(rule, AnswerReward) or rule in (single_score_reward, readable_grade_reward):
+    if isinstance(rule, AnswerReward) or rule in (
+        single_score_reward,
+        readable_grade_reward,
+        paddlenlp_knights_and_knaves,
+    ):
         return ("score_reward",)
     if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero):
         return ("ranking_reward",)

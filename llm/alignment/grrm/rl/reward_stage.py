@@ -18,7 +18,7 @@ from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig, overlong_penalty
 from grrm.rewards.ranking_accuracy import RankingReward
-from grrm.rewards.rule_rewards import parts_of, rule_of_row
+from grrm.rewards.rule_rewards import FINAL_RULES, parts_of, rule_of_row, rule_reward_function
 from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
 from grrm.rl.records import Judged, Rolled, Scored
 
@@ -107,10 +107,7 @@ class RowRewardStage:
 
     def shape(self, judged: Judged) -> ShapedRewards:
         """The server's rewards minus overlong penalties."""
-        sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
-        penalties = tuple(overlong_penalty(candidate.n_tokens, self.shaping.overlong) for candidate in candidates)
-        rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
-        return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
+        return _shape_final(judged, self.shaping)
 
 
 @dataclass(slots=True)
@@ -120,7 +117,9 @@ class RuleRewardStage:
     An invalid verdict has the status UNPARSABLE_CANDIDATE instead of a score, and the failure policy decides its
     reward: by default the fixed reward, 0 unless set, as in the reference. For valid ones the measure `ranking_reward`
     is the share of candidate pairs ordered as in the ground truth, and `score_reward` the credit for the scores, if
-    the rule uses them. `rule` is the argument file's, None to use the one that each row names.
+    the rule uses them. A rule of FINAL_RULES gives rewards without a verdict.
+
+    `rule` is the argument file's, None to use the one that each row names.
     """
 
     rule: str | None
@@ -139,11 +138,23 @@ class RuleRewardStage:
             part: [getattr(result, part) if result.valid_answer else None for result in results]
             for part in parts_of(rule)
         }
+        if rule in map(rule_reward_function, FINAL_RULES):
+            return Judged(rolled, row_rewards=tuple(result.score for result in results), measures=parts)
         return Judged(rolled, _verdict(results), measures=parts)
 
     def shape(self, judged: Judged) -> ShapedRewards:
         """See `Rewarder`."""
+        if judged.row_rewards is not None:
+            return _shape_final(judged, self.shaping)
         return _shape(judged, self.shaping, self.policy)
+
+
+def _shape_final(judged: Judged, shaping: ShapingConfig) -> ShapedRewards:
+    """Rewards that are not scaled, minus overlong penalties."""
+    sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
+    penalties = tuple(overlong_penalty(candidate.n_tokens, shaping.overlong) for candidate in candidates)
+    rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
+    return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
 
 
 def _shape(judged: Judged, shaping: ShapingConfig, policy: FailurePolicy) -> ShapedRewards:

@@ -100,17 +100,18 @@ def convert(out: Path, kind: str | None, prompt_type: str, held_out: int | None,
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
+@click.argument("rows", type=FILE)
 @click.argument("out", type=FILE)
-def answers(parquet: Path, out: Path) -> None:
+@click.option("--data-source", metavar="NAME", help="Of rows that do not name their data.")
+def answers(rows: Path, out: Path, data_source: str | None) -> None:
     """Turn questions with true answers into the lines that run_rl.py reads beside translations.
 
-    PARQUET has the columns data_source, prompt and reward_model, as verl reads them; OUT is a .jsonl file. Join files
-    of several kinds with cat.
+    ROWS has the columns data_source, prompt and reward_model, as verl reads them, or quiz and solution_text_format of
+    knights and knaves, or PaddleNLP's src and tgt; OUT is a .jsonl file. Join files of several kinds with cat.
     """
     from grrm.data.answers import convert_answers
 
-    click.echo(convert_answers(parquet, out).summary())
+    click.echo(convert_answers(rows, out, data_source).summary())
 
 
 @data.command()

@@ -20,6 +20,7 @@ RuleReward = Literal[
     "normalised",
     "gsm8k",
     "knights_and_knaves",
+    "paddlenlp_knights_and_knaves",
     "math",
 ]
 
