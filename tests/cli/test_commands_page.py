@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -52,6 +53,10 @@ def write_downloads(folder: Path) -> None:
         path = folder / "downloads" / f"{name}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows), path)
+    puzzle = {"quiz": "Who?", "solution_text_format": "(1) Zoey is a knight"}
+    path = folder / "downloads/knights-and-knaves/train/people3_num1000.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(puzzle) + "\n", encoding="utf-8")
 
 
 def reply(body, number):
@@ -97,6 +102,7 @@ def test_commands_of_the_page_run(block, tmp_path):
 RUN_ELSEWHERE = {
     "polaris.yaml": "tests/rl/test_routes_run.py",
     "reinforce_plus_plus_grrm_argument.yaml": "tests/config/test_shipped_configs.py",
+    "grpo_argument.yaml": "tests/rewards/test_knights_and_knaves.py",
 }
 
 
@@ -117,4 +123,4 @@ def test_training_commands_are_those_of_pages_that_are_run_line_by_line():
 
 
 def test_every_document_has_commands_that_are_run():
-    assert len(RUNNABLE) == 5
+    assert len(RUNNABLE) == 7

@@ -36,7 +36,8 @@ GRRM_FLAGS = (
 EAX = """data_path output_path model_path max_new_tokens sampling_n chat_template part_id device_num force_overwrite
 src_text_key src_lang_key trg_lang_key out_key temperature top_p text_key bleurt_path ref_key mt_key inplace
 mt_texts_key min_margin valid_score_range limit_for_each_lang_pair use_sampling_num min_winner_score trg_text_key
-ref_text_key ref_lang_key to_percentile tokenizer_path max_len chosen_text_key rejected_text_key diverse_prompt"""
+ref_text_key ref_lang_key to_percentile tokenizer_path max_len chosen_text_key rejected_text_key diverse_prompt
+src_key trg_key"""
 LLAMA_FACTORY = """model_name_or_path flash_attn stage do_train finetuning_type deepspeed dataset template cutoff_len
 overwrite_cache preprocessing_num_workers dataloader_num_workers output_dir logging_steps save_steps plot_loss
 overwrite_output_dir report_to per_device_train_batch_size gradient_accumulation_steps learning_rate num_train_epochs

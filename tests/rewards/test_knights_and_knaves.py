@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.paddlenlp_files import write_paddlenlp_file
 from support.rolled import rolled_group
 
-from grrm.config import RLConfig
+from grrm.config import Launch, RLConfig, prepare
 from grrm.data.answers import convert_answers
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
@@ -64,6 +65,15 @@ def test_a_run_is_rewarded_as_by_paddlenlps_server():
     assert scored.shaped.rewards == (3.0, -0.5, -3.0)
     assert scored.shaped.statuses == (Status.SCORED,) * 3
     assert scored.judged.measures == {"score_reward": [1.0, 0.0, 0.0]}
+
+
+def test_paddlenlps_argument_file_takes_the_rule_in_the_place_of_the_server(tmp_path):
+    file = write_paddlenlp_file("grpo_argument", tmp_path)  # grpo_argument.yaml
+    changes = "--use_rm_server false --use_rule_reward true --rule_reward paddlenlp_knights_and_knaves"
+    changes = [*changes.split(), "--train_datasets", "knights_and_knaves.jsonl"]
+    config = prepare(RLConfig, file, changes, launch=Launch("gpu", 4), check_machine=False).config
+    assert config.rule_reward == "paddlenlp_knights_and_knaves"
+    assert any("reward_server is not asked" in notice for notice in config.notices)
 
 
 def lines(path):

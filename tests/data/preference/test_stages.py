@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from grrm.cli import grrm
-from grrm.data.preference.instructions import write_instructions
+from grrm.data.preference.instructions import write_instructions, write_sft_instructions
 from grrm.data.preference.pair_files import pair_files
 from grrm.data.preference.samples import clean_sample_files, clean_samples, join_lines
 from grrm.data.preference.seeds import write_rm_seed, write_x2x_seed
 from grrm.errors import UserError
-from grrm.gqm.pair_prompts import fill
+from grrm.gqm.chat import render_chatml
+from grrm.gqm.pair_prompts import HOLE, diverse_templates, fill
 
 
 def sentence(src_text, trg_text, src_lang, trg_lang):
@@ -129,6 +133,34 @@ def test_token_limits_count_both_texts(tmp_path):
         (3, "more than 16 tokens"),
         (4, "loser_text is not text"),
     ]
+
+
+def test_sentence_pairs_become_prompts_and_responses_as_the_original_draws_and_shuffles_them(tmp_path):
+    usable = [sentence(f"Guten {n}", f"Good {n}", "de", "en") for n in range(30)]
+    rows = [*usable, sentence("long", "word " * 20, "de", "en"), sentence("Hi", None, "en", "de")]
+    source, out = write(tmp_path / "in.parquet", rows), tmp_path / "sft.parquet"
+    report = write_sft_instructions(
+        source, out, count_tokens=lambda texts: [len(text.split()) for text in texts], max_len=22
+    )
+    assert (report.written, [row.row for row in report.rejected]) == (30, [32, 31])
+    draw = Random(114514)
+    prompts = [draw.choice(diverse_templates("de", "en")).replace(HOLE, row["src_text"]) for row in usable]
+    expected = [
+        {"prompt": prompts[at], "response": f"Good {at}"} for at in np.random.RandomState(114514).permutation(30)
+    ]
+    assert read(out) == expected
+    write_sft_instructions(write(tmp_path / "a.parquet", usable), tmp_path / "sft.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "sft.jsonl").read_text().splitlines()]
+    assert lines == [{"src": render_chatml(row["prompt"]), "tgt": row["response"]} for row in expected]
+
+
+def test_columns_of_sentence_pairs_are_named_by_what_they_begin_with(tmp_path):
+    row = {"a_text": "Hallo", "b_text": "Hi", "a_lang": "de", "b_lang": "en"}
+    source = write(tmp_path / "in.parquet", [row])
+    write_sft_instructions(source, tmp_path / "out.parquet", src_key="a", trg_key="b")
+    assert read(tmp_path / "out.parquet")[0]["response"] == "Hi"
+    with pytest.raises(UserError, match="give two prefixes"):
+        write_sft_instructions(source, tmp_path / "out.parquet", src_key="a", trg_key="a")
 
 
 @pytest.mark.parametrize("lang", ["d\0e", "{}", "en\nfr", "", "x" * 65])

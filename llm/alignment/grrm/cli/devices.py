@@ -21,6 +21,7 @@ import click
 
 from grrm.cli.folders import works_on_folder
 from grrm.cli.options import FILE
+from grrm.cli.script_flags import ScriptCommand
 from grrm.errors import UserError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,7 +32,7 @@ _POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-class SharedCommand(click.Command):
+class SharedCommand(ScriptCommand):
     """A command that keeps its words, to start itself on every device."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,6 +10,7 @@ import click
 
 from grrm.cli.commands.corpus import corpus
 from grrm.cli.options import FILE
+from grrm.cli.script_flags import ScriptGroup
 
 SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Random seed."
@@ -31,7 +32,7 @@ def _columns(context: click.Context, option: click.Parameter, value: str | None)
     return {name: theirs for name, _, theirs in pairs}
 
 
-@click.group()
+@click.group(cls=ScriptGroup)
 def data() -> None:
     """Build corpora, tokenizers and training files."""
 

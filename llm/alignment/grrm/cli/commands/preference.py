@@ -12,6 +12,7 @@ import click
 from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED
 from grrm.cli.folders import parts_options
 from grrm.cli.options import COUNT, FILE, FiniteRange
+from grrm.cli.script_flags import ScriptCommand
 
 if TYPE_CHECKING:
     from grrm.data.preference.instructions import CountTokens
@@ -51,7 +52,7 @@ def _columns(command: Command) -> Command:
     return command
 
 
-@click.command()
+@click.command(cls=ScriptCommand)
 @click.argument("parquet", type=FILE)
 @click.argument("out_dir", type=FILE)
 def rm_seed(parquet: Path, out_dir: Path) -> None:
@@ -64,7 +65,7 @@ def rm_seed(parquet: Path, out_dir: Path) -> None:
     click.echo(write_rm_seed(parquet, out_dir).summary())
 
 
-@click.command()
+@click.command(cls=ScriptCommand)
 @click.argument("parquet", type=FILE)
 @click.argument("out_dir", type=FILE)
 def x2x_seed(parquet: Path, out_dir: Path) -> None:
@@ -77,7 +78,7 @@ def x2x_seed(parquet: Path, out_dir: Path) -> None:
     click.echo(write_x2x_seed(parquet, out_dir).summary())
 
 
-@click.command()
+@click.command(cls=ScriptCommand)
 @click.argument("folder", type=FILE)
 @click.option("--text-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 @click.option("--single-line", is_flag=True, help="Strip candidates and replace inner newlines by `; `.")
@@ -90,7 +91,7 @@ def clean_samples(folder: Path, **settings: Any) -> None:
         click.echo(report.summary())
 
 
-@click.command()
+@click.command(cls=ScriptCommand)
 @click.argument("folder", type=FILE)
 @click.argument("out", type=FILE)
 @MT_KEY
@@ -126,7 +127,7 @@ def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **set
     )
 
 
-@click.command()
+@click.command(cls=ScriptCommand)
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
 @click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")
@@ -152,6 +153,30 @@ def pair_instructions(parquet: Path, out: Path, tokenizer: Path | None, **settin
     click.echo(write_instructions(parquet, out, columns=columns, count_tokens=counter, **settings).summary())
 
 
+@click.command(cls=ScriptCommand)
+@click.argument("rows", type=FILE)
+@click.argument("out", type=FILE)
+@click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")
+@click.option(
+    "--max-len", type=COUNT, default=1024, show_default=True, help="Maximum tokens of prompt and translation."
+)
+@click.option("--src-key", default="src", show_default=True, help="What the source's columns begin with.")
+@click.option("--trg-key", default="trg", show_default=True, help="What the translation's columns begin with.")
+@SHUFFLE_SEED
+def sft_instructions(rows: Path, out: Path, tokenizer: Path | None, **settings: Any) -> None:
+    """Turn sentence pairs into prompt and response, with one of twenty prompt wordings each.
+
+    OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
+    """
+    from grrm.cli.options import refuse_ineffective
+    from grrm.data.preference.instructions import write_sft_instructions
+
+    if tokenizer is None:
+        refuse_ineffective(("max_len",), "without --tokenizer")
+    counter = None if tokenizer is None else _counter(tokenizer)
+    click.echo(write_sft_instructions(rows, out, count_tokens=counter, **settings).summary())
+
+
 def _counter(folder: Path) -> CountTokens:
     from grrm.models.tokenizer import load_tokenizer
 
@@ -159,4 +184,4 @@ def _counter(folder: Path) -> CountTokens:
     return lambda texts: [len(ids) for ids in tokenizer(texts, add_special_tokens=True)["input_ids"]]
 
 
-PREFERENCE_COMMANDS = (rm_seed, x2x_seed, clean_samples, pairs, pair_instructions)
+PREFERENCE_COMMANDS = (rm_seed, x2x_seed, clean_samples, pairs, pair_instructions, sft_instructions)

@@ -98,6 +98,8 @@ def src_tgt(row: dict[str, Any]) -> dict[str, Any]:
         user, assistant = row["messages"]
         lines = {"src": render_chatml(user["content"]), "tgt": assistant["content"]}
         return lines | ({"decisive": row["decisive"]} if "decisive" in row else {})
+    if "response" in row:
+        return {"src": render_chatml(row["prompt"]), "tgt": row["response"]}
     (user,) = row["prompt"]
     line = {"src": render_chatml(user["content"]), "tgt": _truth(row)}
     return line | {"rule_reward": _rule(row)} if row["ability"] == "ranking" else line

@@ -1,4 +1,4 @@
-"""Preference pairs as instructions to learn from: a prompt, the translation to prefer and the one to avoid."""
+"""Instructions to learn from: a prompt and a translation, or beside it the one to avoid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.converters.intake import read_usable
+from grrm.data.converters.intake import Intake, read_usable
 from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.errors import UserError
@@ -23,6 +23,7 @@ from grrm.gqm.pair_prompts import HOLE, diverse_templates, pair_template
 CountTokens = Callable[[list[str]], list[int]]
 _SEPARATOR = "\0"
 SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
+SFT_SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "response")])
 
 
 @dataclass(frozen=True)
@@ -68,40 +69,84 @@ def write_instructions(
     names = (columns or PairColumns()).names()
 
     def faults(batch: pa.Table) -> list[str | None]:
-        reasons: list[str | None] = [None] * batch.num_rows
-        for name in names[1:3]:
-            strange = [
-                language
-                for language in pc.unique(batch[name]).to_pylist()
-                if language is not None and not could_be_name(language)
-            ]
-            wrong = pc.is_in(batch[name], pa.array(strange, batch[name].type))
-            for at in pc.indices_nonzero(wrong).to_pylist():
-                reasons[at] = f"{name} is not the name of a language"
+        reasons = _language_faults(batch, names)
         for at in pc.indices_nonzero(pc.fill_null(pc.equal(batch[names[3]], batch[names[4]]), False)).to_pylist():
             reasons[at] = "the chosen text is the rejected one"
         return reasons
 
     intake = read_usable(parquet, dict.fromkeys(names, "text"), faults)
     prompts = _prompts(intake.table, names, Random(seed) if diverse_prompt else None)
-    table = pa.table(
-        {"prompt": prompts, "chosen": intake.table[names[3]], "rejected": intake.table[names[4]]}, schema=SCHEMA_WIDE
-    )
-    rejected = list(intake.rejected)
-    if count_tokens is not None:
-        table, too_long = _short_enough(table, count_tokens, max_len, [row.row for row in intake.rejected])
+    limit = None if count_tokens is None else Limit(count_tokens, max_len, " ")
+    return _write(out, SCHEMA, intake, [prompts, intake.table[names[3]], intake.table[names[4]]], limit, seed)
+
+
+def write_sft_instructions(
+    rows: Path,
+    out: Path,
+    *,
+    src_key: str = "src",
+    trg_key: str = "trg",
+    count_tokens: CountTokens | None = None,
+    max_len: int = 1024,
+    seed: int = DEFAULT_SEED,
+) -> ConversionReport:
+    """Write prompt and response of every sentence pair, shuffled, as EAX's cold start learns them.
+
+    Columns are `src_key` and `trg_key` with `_text` and `_lang`. The prompt is one of `diverse_templates` drawn with
+    `seed`. An `out` that is .parquet has no chat template, the lines of a .jsonl file have it. With `count_tokens` a
+    pair with more than `max_len` tokens is left out and counted; others as in `write_instructions`.
+
+    Raises UserError as `read_usable` and `write_in_order` do, and when no pair is left.
+    """
+    names = [f"{src_key}_text", f"{src_key}_lang", f"{trg_key}_lang", f"{trg_key}_text"]
+    if src_key == trg_key:
+        raise UserError(f"src_key and trg_key are both {src_key!r}; give two prefixes of columns")
+    intake = read_usable(rows, dict.fromkeys(names, "text"), lambda batch: _language_faults(batch, names))
+    limit = None if count_tokens is None else Limit(count_tokens, max_len, "")
+    columns = [_prompts(intake.table, names, Random(seed)), intake.table[names[3]]]
+    return _write(out, SFT_SCHEMA, intake, columns, limit, seed)
+
+
+def _language_faults(batch: pa.Table, names: list[str]) -> list[str | None]:
+    """The reason to leave out each row whose second or third column names no language."""
+    reasons: list[str | None] = [None] * batch.num_rows
+    for name in names[1:3]:
+        strange = [
+            language
+            for language in pc.unique(batch[name]).to_pylist()
+            if language is not None and not could_be_name(language)
+        ]
+        wrong = pc.is_in(batch[name], pa.array(strange, batch[name].type))
+        for at in pc.indices_nonzero(wrong).to_pylist():
+            reasons[at] = f"{name} is not the name of a language"
+    return reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The limit on the tokens of a prompt and a text behind it, joined by `separator`."""
+
+    count_tokens: CountTokens
+    max_len: int
+    separator: str
+
+
+def _write(
+    out: Path, schema: pa.Schema, intake: Intake, columns: list[pa.Array], limit: Limit | None, seed: int
+) -> ConversionReport:
+    wide = pa.schema([(name, pa.large_string()) for name in schema.names])
+    table, rejected = pa.table(columns, schema=wide), list(intake.rejected)
+    if limit is not None:
+        table, too_long = _short_enough(table, limit, [row.row for row in intake.rejected])
         rejected += too_long
         if not table.num_rows:
-            raise UserError(f"{parquet}: all pairs are longer than max_len = {max_len} tokens; raise the limit")
+            raise UserError(f"{out}: all pairs are longer than max_len = {limit.max_len} tokens; raise the limit")
 
     def build(rows: Order) -> pa.Table:
         return table.take(pa.array(rows))
 
-    written = write_in_order(out, SCHEMA, shuffled_order(table.num_rows, seed), build)
+    written = write_in_order(out, schema, shuffled_order(table.num_rows, seed), build)
     return ConversionReport(out, written, tuple(rejected))
-
-
-SCHEMA_WIDE = pa.schema([(name, pa.large_string()) for name in SCHEMA.names])
 
 
 def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array:
@@ -121,10 +166,8 @@ def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array
     return pc.binary_join_element_wise(before, source, behind, pa.scalar("", source.type))
 
 
-def _short_enough(
-    table: pa.Table, count_tokens: CountTokens, max_len: int, rejected_rows: list[int]
-) -> tuple[pa.Table, list[RejectedRow]]:
-    """The pairs with at most `max_len` tokens, and the rows (numbers in the file) of the others."""
+def _short_enough(table: pa.Table, limit: Limit, rejected_rows: list[int]) -> tuple[pa.Table, list[RejectedRow]]:
+    """The pairs within the limit, and the rows (numbers in the file) of the others."""
     keep = np.zeros(table.num_rows, dtype=np.bool_)
     numbers = np.setdiff1d(np.arange(1, table.num_rows + len(rejected_rows) + 1), rejected_rows)
     with tqdm(total=table.num_rows, desc="count tokens", unit="pair", disable=None) as progress:
@@ -132,9 +175,9 @@ def _short_enough(
             prompts, *answers = (column.to_pylist() for column in table.slice(start, ROWS_PER_BATCH).columns)
             longest = np.zeros(len(prompts), dtype=np.int64)
             for texts in answers:
-                joined = [f"{prompt} {text}" for prompt, text in zip(prompts, texts, strict=True)]
-                longest = np.maximum(longest, count_tokens(joined))
-            keep[start : start + len(prompts)] = longest <= max_len
+                joined = [f"{prompt}{limit.separator}{text}" for prompt, text in zip(prompts, texts, strict=True)]
+                longest = np.maximum(longest, limit.count_tokens(joined))
+            keep[start : start + len(prompts)] = longest <= limit.max_len
             progress.update(len(prompts))
-    too_long = [RejectedRow(int(number), f"more than {max_len} tokens") for number in numbers[~keep]]
+    too_long = [RejectedRow(int(number), f"more than {limit.max_len} tokens") for number in numbers[~keep]]
     return table.filter(pa.array(keep)), too_long
