@@ -32,6 +32,10 @@ def _columns(context: click.Context, option: click.Parameter, value: str | None)
     return {name: theirs for name, _, theirs in pairs}
 
 
+def _list(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(value.split(",")) if value else ()
+
+
 @click.group(cls=ScriptGroup)
 def data() -> None:
     """Build corpora, tokenizers and training files."""
@@ -74,6 +78,7 @@ def tokenizer(parquet: Path, out_dir: Path, vocab_size: int, prompt_type: str, r
 @click.option("--columns", metavar="OURS=YOURS,…", callback=_columns, help="Such as src_text=en,trg_text=de.")
 @click.option("--src-lang", metavar="LANG", help="Source language of every row.  [default: column src_lang]")
 @click.option("--trg-lang", metavar="LANG", help="Target language of every row.  [default: column trg_lang]")
+@click.option("--languages", metavar="LANG,…", callback=_list, help="Of parallel files; zh=zho_Hans names a file's.")
 @click.option("--held-out", type=click.IntRange(1), metavar="N", help="Write N rows with other sources to a file.")
 def convert(out: Path, kind: str | None, prompt_type: str, held_out: int | None, rows: Path, **settings: Any) -> None:
     """Turn sentence pairs into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read.

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from grrm.data.layouts.arrow_files import arrow_table, csv_table, parquet_table
+from grrm.data.layouts.parallel_files import parallel_table, with_language_pairs
 from grrm.data.layouts.table import Row, RowError, RowTable
 from grrm.data.layouts.text_files import json_lines_table, json_table, line_pair_table
 from grrm.data.layouts.translation_files import tmx_table, xliff_table
@@ -23,6 +24,7 @@ _TABLES: dict[str, Callable[[Path], RowTable]] = {
     **dict.fromkeys((".jsonl", ".ndjson"), json_lines_table),
     ".json": json_table,
     ".tmx": lambda path: tmx_table(path, None, None),
+    ".sgm": lambda path: line_pair_table(path, None),
     **dict.fromkeys((".xliff", ".xlf", ".mxliff", ".sdlxliff"), xliff_table),
 }
 ENDINGS = tuple(_TABLES)
@@ -31,23 +33,35 @@ _SPLIT = re.compile(r"(train|valid(?:ation)?|dev|test)(?![a-z])", re.IGNORECASE)
 
 
 def open_table(
-    path: Path, *, target: Path | None = None, src_lang: str | None = None, trg_lang: str | None = None
+    path: Path,
+    target: Path | None = None,
+    src_lang: str | None = None,
+    trg_lang: str | None = None,
+    languages: Sequence[str] = (),
 ) -> RowTable:
     """The rows of `path` in the layout that its ending names, or with `target` the lines of both.
 
     Args:
-        path: a file, a folder of files of one ending, or a folder of `Dataset.save_to_disk`.
+        path: a file, a folder of files of one ending or of `Dataset.save_to_disk`, or one of parallel texts.
         target: a text file whose lines are the translations of those of `path`.
         src_lang: the language in which a translation memory has the sources; its own where None.
         trg_lang: the language in which a translation memory has the translations; each where None.
+        languages: those of a folder of parallel texts that are paired; none for all.
 
     Raises:
         UserError: where there is no such file, its ending is unknown, or its head cannot be read.
     """
+    if languages:
+        table = parallel_table(path, languages) if path.is_dir() else None
+        if table is None:
+            raise UserError(f"{path} is no folder of parallel texts; leave out --languages")
+        return table
     if target is not None:
         return line_pair_table(path, target)
     if path.is_dir():
-        return _folder_table(path, src_lang, trg_lang)
+        has_rows = any(ending_of(file) in _TABLES and ending_of(file) != ".sgm" for file in path.iterdir())
+        table = None if has_rows else parallel_table(path)
+        return table or _folder_table(path, src_lang, trg_lang)
     if not path.exists():
         hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not path.suffix and not path.parent.exists()
         remedy = f"; download it from the hub with `huggingface-cli download {path} --repo-type dataset`" if hub else ""
@@ -60,7 +74,7 @@ def open_table(
             f"{path} is no file of rows, as its ending is none of {' '.join(ENDINGS)}: give one of these, or the "
             "translations of its lines with --target"
         )
-    return _TABLES[ending](path)
+    return with_language_pairs(_TABLES[ending](path))
 
 
 def ending_of(path: Path) -> str:

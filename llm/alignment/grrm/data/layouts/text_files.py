@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice, zip_longest
@@ -17,6 +19,7 @@ from grrm.errors import UserError
 
 STDIN = Path("-")
 _MAX_JSON = 1 << 30
+_SEGMENT = re.compile("<seg[^>]*>(.*?)</seg>")
 _PEEKED = 1000  # rows of JSON whose keys are the names of columns
 
 
@@ -39,6 +42,18 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path} cannot be read ({why}); give the path of a file") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text in line {number}; convert it") from error
+
+
+def _sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """As `lines_of`; of WMT's `.sgm` files the segments."""
+    if path.suffix != ".sgm":
+        yield from lines_of(path)
+        return
+    for number, line in lines_of(path):
+        segments = _SEGMENT.findall(line)
+        if len(segments) != line.count("<seg"):
+            raise UserError(f"{path} line {number} has a segment that does not end; write each in a line of its own")
+        yield from ((number, html.unescape(segment).strip()) for segment in segments)
 
 
 def json_lines_table(path: Path) -> RowTable:
@@ -95,10 +110,10 @@ def line_pair_table(source: Path, target: Path | None) -> RowTable:
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
         if target is None:
-            yield from ({"src_text": line} for _, line in lines_of(source))
+            yield from ({"src_text": line} for _, line in _sentences(source))
             return
         n_source = n_target = 0
-        for source_line, target_line in zip_longest(lines_of(source), lines_of(target)):
+        for source_line, target_line in zip_longest(_sentences(source), _sentences(target)):
             n_source, n_target = n_source + (source_line is not None), n_target + (target_line is not None)
             if source_line is not None and target_line is not None:
                 yield {"src_text": source_line[1], "trg_text": target_line[1]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from grrm.data.layouts.opening import open_table
+from grrm.data.layouts.parallel_files import language_of_name
 from grrm.data.layouts.table import Row, RowError, RowTable
 from grrm.errors import UserError, UserErrors
 from grrm.gqm.languages import display_name
@@ -19,7 +19,6 @@ from grrm.gqm.languages import display_name
 COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 _NESTED = "translation"  # the column of the hub's data sets that holds a text for each language
 _LANGUAGE_OF = {"src_text": "src_lang", "trg_text": "trg_lang"}
-_TAG_OF_FILE = re.compile("[a-z]{2}|[a-z]{2,3}[-_][A-Za-z]{2,4}")
 Getter = Callable[[Row], Any]
 
 
@@ -33,6 +32,7 @@ class UserRows:
         columns: our names of columns with those of the file; `translation.en` is a part of a column.
         src_lang: the source language of every row; else the column's, or what the file's name says.
         trg_lang: the target language of every row; likewise.
+        languages: those of a folder of parallel texts to pair, as in `parallel_table`; none for all.
     """
 
     path: Path
@@ -40,6 +40,7 @@ class UserRows:
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     src_lang: str | None = None
     trg_lang: str | None = None
+    languages: tuple[str, ...] = ()
 
     def under(self, columns: Sequence[str], optional: Collection[str] = ()) -> NamedColumns:
         """The file opened, with the column or the language of each of `columns`.
@@ -48,9 +49,9 @@ class UserRows:
         """
         languages = {"src_lang": self.src_lang, "trg_lang": self.trg_lang}
         if self.target is not None:
-            named = {"src_lang": _language_of_name(self.path), "trg_lang": _language_of_name(self.target)}
+            named = {"src_lang": language_of_name(self.path), "trg_lang": language_of_name(self.target)}
             languages = {name: lang or named[name] for name, lang in languages.items()}
-        table = open_table(self.path, target=self.target, src_lang=self.src_lang, trg_lang=self.trg_lang)
+        table = open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
         if not table.names and table.schema is None:
             raise UserError(f"{table.name} has no rows; give a file with at least one sentence pair")
         mistakes = [str(error) for lang in languages.values() if lang and (error := _unknown(lang))]
@@ -154,9 +155,3 @@ def _unknown(lang: str) -> UserError | None:
     except UserError as error:
         return error
     return None
-
-
-def _language_of_name(path: Path) -> str | None:
-    """The language that a file is named after: `en` of train.en and of train.en.gz, `eng_Latn` of eng_Latn.dev."""
-    tags = [part for part in path.name.split(".") if _TAG_OF_FILE.fullmatch(part) and not _unknown(part)]
-    return tags[-1] if tags else None
