@@ -22,7 +22,7 @@ from grrm.data.answers import convert_answers
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
-from grrm.rewards.answers import normalised_match
+from grrm.rewards.answers import math_match
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl import run as rl_run
@@ -91,6 +91,7 @@ def train(config: RLConfig) -> None:
 
 
 def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld, tmp_path: Path, verifier) -> None:
+    pytest.importorskip("math_verify")
     data = write_mixed(world, tmp_path / "mixed.jsonl")
     train(config_of(world, tmp_path / "out", verified(verifier.url), train_datasets=str(data)))
     groups = {}
@@ -103,7 +104,7 @@ def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld
         ("translation", 2),
     ]
     for candidate in groups["anything"][0]["candidates"]:
-        found = normalised_match(candidate["response"], "7")
+        found = math_match(candidate["response"], "7")
         assert candidate["status"] == ("unparsable_candidate" if found.answer is None else "scored")
     assert [part["name"] for part in groups["translation"][0]["verdict"]["parts"]] == ["chrf"]
     assert [part["name"] for part in groups["polaris_tinyv"][0]["verdict"]["parts"]] == ["rule+verifier"]
@@ -134,7 +135,8 @@ def test_the_argument_file_of_the_page_of_commands_runs(world: TinyWorld, tmp_pa
         train(config_of(world, tmp_path / "out", source | {"urls": [server.url]}, **settings))
     finally:
         server.close()
-    assert "Scoring Criteria:\n10 for 4\n" in server.requests[0]["prompt"]
+    assert "Scoring Criteria:\n10 for 4\n" in server.requests[0]["messages"][0]["content"]
+    assert "/v1/chat/completions" in server.paths
     scores = {one["score"] for group in rollouts_of(tmp_path / "out") for one in group["candidates"]}
     assert scores <= {8.0, None}
     assert 8.0 in scores
