@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 from support.completions_server import CompletionsServer, Refuse
 
 from grrm import rank
+from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.http_client.client import NoAnswer
@@ -78,6 +80,26 @@ def test_grrm_rank_asks_the_released_model_by_its_prompt(served):
     result = rank(None, ["2 + 2?"], [["4"]], "", "", judge="verifier", references=["4"], urls=[server.url])
     assert result["scores"] == [[10.0]]
     assert "identifying if the model's answer" in server.requests[0]["prompt"]
+
+
+def test_the_command_asks_at_the_chat_endpoint_as_the_model_needs(served, tmp_path):
+    server = served(lambda *_: "Answer: True", model="TinyV-1.5B-Think")
+    rows, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
+    rows.write_text(json.dumps({"src_text": "2 + 2?", "trg_text": "4", "mt_texts": ["four"]}) + "\n")
+    command = ["rank", str(rows), "--judge", "verifier", "--url", server.url, "--out", str(out)]
+    done = CliRunner().invoke(grrm, [*command, "--chat-template", "server"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(out.read_text())["judge_scores"] == [10.0]
+    assert [body["max_tokens"] for body in server.requests] == [512]
+    assert "messages" in server.requests[0]
+    done = CliRunner().invoke(grrm, [*command, "--no-think", "--max-new-tokens", "16"])
+    assert done.exit_code == 0, done.output
+    assert server.requests[1]["max_tokens"] == 16
+    assert server.requests[1]["prompt"].startswith("<|im_start|>user")
+    done = CliRunner().invoke(
+        grrm, ["rank", str(rows), "--judge", "verifier", "--model", ".", "--chat-template", "server"]
+    )
+    assert "is the chat endpoint of --url" in str(done.output) + str(done.exception)
 
 
 def test_refusals_and_silence_are_marks_without_the_prompt(served, caplog):

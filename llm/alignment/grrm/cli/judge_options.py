@@ -167,7 +167,10 @@ def _refuse_model_options(spec: JudgeSpec) -> None:
 
 
 def _options_of_flags(spec: JudgeSpec, flags: dict[str, Any], assignments: dict[str, Any]) -> dict[str, Any]:
-    """Return the judge's options that flags set. Raises UserError for one without effect, or that is given twice."""
+    """Return the judge's options that flags set; a judge of answers has defaults of its own.
+
+    Raises UserError for one without effect, or that is given twice.
+    """
     options: dict[str, Any] = {}
     for flag, needs in FLAGS.items():
         option = OPTION_OF.get(flag, flag)
@@ -176,7 +179,7 @@ def _options_of_flags(spec: JudgeSpec, flags: dict[str, Any], assignments: dict[
             refuse_ineffective((flag,), _with_judge(spec) + ("" if spec.needs in _WHY else why))
         elif option in assignments:
             refuse_ineffective((flag,), f"beside --judge-option {option}")
-        elif flags[flag] is not None:
+        elif flags[flag] is not None and (not spec.of_answers or is_explicit(f"--{flag.replace('_', '-')}")):
             options[option] = str(flags[flag]) if isinstance(flags[flag], Path) else flags[flag]
     return options
 

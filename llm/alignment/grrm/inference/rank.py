@@ -17,7 +17,7 @@ from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
 from grrm.judges.spec import SPECS, JudgeSpec, Needs, Process
 
-# The options of generative judges in GRRM's inference tool, where they differ from the judges' own.
+# The options of generative judges of translations in GRRM's inference tool, where they differ from the judges' own.
 TOOL_OPTIONS: Mapping[str, object] = {"temperature": 1.0, "max_new_tokens": 4096, "retries": 6}
 METRIC_SECONDS = 7200.0  # of a learned metric, for all texts
 _OPTION_OF = {"retry": "retries"}  # the name of the option where that tool has another one
@@ -119,7 +119,8 @@ def _take_options(spec: JudgeSpec, settings: dict[str, Any]) -> dict[str, object
     for name in together:
         if name in options:
             raise UserError(f"{name} is given as an argument and among judge_options; leave out one of the two")
-    return {**(TOOL_OPTIONS if spec.needs == "generator" else {}), **options, **together}
+    of_tool = spec.needs == "generator" and not spec.of_answers
+    return {**(TOOL_OPTIONS if of_tool else {}), **options, **together}
 
 
 def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Mapping[str, Any]) -> None:
