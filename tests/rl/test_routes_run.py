@@ -34,7 +34,8 @@ def write_mixed(world: TinyWorld, path: Path) -> Path:
     """Two translations, a question to be verified, one compared, one graded."""
     translations = [json.loads(line) for line in world.rl_data.read_text().splitlines()[:2]]
     prompt = render_chatml("2 + 2?")
-    questions = [("polaris_tinyv", "4"), ("anything", "7"), ("grade", "0.5")]
+    graded = json.dumps({"answer": "0.5", "criteria": "10 for 4"})
+    questions = [("polaris_tinyv", "4"), ("anything", "7"), ("grade", graded)]
     rows = [*translations, *({"src": prompt, "tgt": tgt, "data_source": name} for name, tgt in questions)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
