@@ -14,6 +14,7 @@ from grrm.cli.commands.init import init
 from grrm.cli.commands.judge_pairs import pairs_gqm, sft_pairwise
 from grrm.cli.commands.model import export, model
 from grrm.cli.commands.preference import PREFERENCE_COMMANDS
+from grrm.cli.commands.probe import probe
 from grrm.cli.commands.rank import rank
 from grrm.cli.commands.replay import replay
 from grrm.cli.commands.report import report
@@ -154,7 +155,7 @@ def real(**options: Any) -> int:
     return run_real(**options)
 
 
-for command in (init, model, data, rank, translate, evaluate, scorer, replay, report, export, serve):
+for command in (init, model, data, rank, probe, translate, evaluate, scorer, replay, report, export, serve):
     grrm.add_command(command)
 for command in (*TRAINING_COMMANDS, judge_server):
     grrm.add_command(command)

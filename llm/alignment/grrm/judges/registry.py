@@ -8,6 +8,7 @@ from grrm.errors import require_known
 from grrm.judges import (  # noqa: F401 - a line for each module
     answer,
     consensus,
+    embedding_qe,
     gqm,
     learned_metric,
     pairwise,

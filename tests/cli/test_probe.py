@@ -1,0 +1,89 @@
+"""`grrm probe`: judges by name and of one's own, what is written of them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from grrm import cli
+from grrm.errors import UserError
+
+COPYIST = """
+from grrm.gqm.groups import Status, Verdict
+
+def judge(groups):
+    return [
+        Verdict((Status.SCORED,) * len(group.candidates), tuple(9.0 if c.translation == group.task.source else 4.0
+                for c in group.candidates))
+        for group in groups
+    ]
+
+def silent(groups):
+    return [Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE) for group in groups]
+"""
+
+
+@pytest.fixture
+def rows(tmp_path):
+    lines = [
+        {"src_text": f"Page {i} is not there", "trg_text": f"Die Seite {i} gibt es nicht", "src_lang": "en"}
+        | {"trg_lang": "de", "mt_texts": [f"Seite {i} ist nicht da", f"Die Seite {i} fehlt", None]}
+        for i in range(20)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "own.py").write_text(COPYIST)
+    return tmp_path / "rows.jsonl"
+
+
+def probe(*arguments):
+    return CliRunner().invoke(cli.grrm, ["probe", *map(str, arguments)])
+
+
+def test_a_judge_of_ones_own_that_rewards_copies_is_named_in_the_last_line(rows):
+    out = rows.with_name("out.json")
+    options = ["--rows", 12, "--group-size", 2, "--group-size", 3, "--resamples", 100, "--out", out]
+    done = probe(rows, "--judge", f"{rows.with_name('own.py')}:judge", *options)
+    assert done.exit_code == 0, done.output
+    assert "a policy would find first: source_copy, right in 0.000" in done.output
+    assert "may read the reference" in done.output
+    record = json.loads(out.read_text())
+    assert (record["rows_a_probe"], record["orders"], [*record["group_sizes"]]) == (12, 2, ["2", "3"])
+    for report in record["group_sizes"].values():
+        assert report["probes"]["source_copy"]["all"]["right"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+        assert report["probes"]["cut_short"]["en-de"]["tied"] == 1.0
+        assert report["probes"]["wrong_language"]["all"]["not_applicable"] == 20
+
+
+def test_a_judge_that_reads_the_reference_is_right_and_said_to_be_trivial(rows):
+    done = probe(rows, "--judge", "chrf", "--rows", 10, "--probe", "cut_short", "--probe", "number_changed")
+    assert done.exit_code == 0, done.output
+    assert "right decisions are trivial" in done.output
+    assert "none of these is below chance; the weakest: cut_short, right in 1.000" in done.output
+    assert "preamble" not in done.output
+
+
+def test_consensus_is_probed_among_samples(rows):
+    done = probe(
+        rows, "--judge", "consensus", "--rows", 10, "--samples-key", "mt_texts", "--probe", "other_translation"
+    )
+    assert done.exit_code == 0, done.output
+    assert "other_translation" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--probe", "sourcecopy"], "source_copy"),
+        (["--judge", "answer"], "judges answers"),
+        (["--judge", "consensus", "--model", "x"], "--model has no effect"),
+        (["--probe", "wrong_language"], "no probe of wrong_language applies"),
+        (["--judge", "OWN:silent"], "has scored nothing (judge_unparsable"),
+    ],
+)
+def test_what_cannot_be_probed_is_a_sentence(rows, options, sentence):
+    words = [word.replace("OWN", str(rows.with_name("own.py"))) for word in options]
+    done = probe(rows, *(["--judge", "chrf"] if "--judge" not in words else []), *words)
+    assert isinstance(done.exception, UserError)
+    assert sentence in str(done.exception)
