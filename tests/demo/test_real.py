@@ -24,7 +24,7 @@ from grrm.demo.real_record import judge_curve
 from grrm.demo.real_report import write_real
 from grrm.demo.real_settings import HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.results import scores_file
-from grrm.demo.similarity import EMBEDDER, SIMILARITY_FILE, similarities
+from grrm.demo.similarity import SIMILARITY_FILE, similarities
 from grrm.demo.stages import write_json
 from grrm.entry import read_assignments
 from grrm.errors import UserError

