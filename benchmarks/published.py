@@ -18,6 +18,7 @@ from titles import (
     GQM_JUDGES,
     JUDGES,
     POLICIES,
+    PROBED,
     README,
     REAL_JUDGES,
     REAL_POLICIES,
@@ -25,6 +26,8 @@ from titles import (
     STUDY_JUDGES,
     STUDY_POLICIES,
 )
+
+from grrm.evaluation.probes.measure import CHANCE, MIN_ROWS
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 NONE = "–"
@@ -108,6 +111,36 @@ def real_similarities() -> Lines:
             for of_decoding in scores
         ]
         yield title, *(cell for pair in cells for cell in pair)
+
+
+def probe_shares() -> Lines:
+    reports = [report for report, _ in _probed()]
+    for probe in reports[0]["probes"]:
+        yield f"`{probe}`", *(_share_of(report["probes"][probe]["all"]) for report in reports)
+
+
+def _share_of(scores: Mapping[str, Any]) -> str:
+    """The share of right decisions, bold where its interval lies below chance; none of too few rows."""
+    if scores["right"] is None or scores["decided"] < MIN_ROWS:
+        return NONE
+    share = f"{scores['right']['mean']:.2f}"
+    return f"**{share}**" if scores["right"]["high"] < CHANCE else share
+
+
+def probe_habits() -> Lines:
+    for (report, rows), probed in zip(_probed(), PROBED.values(), strict=True):
+        habits = (report[key] for key in ("first_wins", "order_consistency", "length_correlation"))
+        of_all = [scores["all"] for scores in report["probes"].values()]
+        counts = (sum(scores[key] for scores in of_all) for key in ("decided", "refused", "unscored"))
+        means = (each([habit and habit["mean"]], ".2f") for habit in habits)
+        yield probed.title, str(rows), *map(str, counts), *means, f"{100 * report['tied']:.1f}"
+
+
+def _probed() -> list[tuple[dict[str, Any], int]]:
+    """Of each judge the report of its groups, and how many rows each probe has at most."""
+    judges = result("real_probes")["judges"]
+    records = [judges[name] for name in PROBED]
+    return [(next(iter(record["group_sizes"].values())), record["rows_a_probe"]) for record in records]
 
 
 def demo_policies() -> Lines:
@@ -230,13 +263,15 @@ class Published:
         return "\n".join([before + mark + lead, head, rule, *rows, *lines[tail:]])
 
 
-RESULTS_PAGE, REAL_PAGE = "docs/results.md", "docs/real.md"
+RESULTS_PAGE, REAL_PAGE, PROBE_PAGE = "docs/results.md", "docs/real.md", "docs/probe.md"
 PUBLISHED = (
     Published("README.md", "<!-- results -->", lambda: real_policies_of("README.md")),
     Published("README_zh.md", "<!-- results -->", lambda: real_policies_of("README_zh.md")),
     Published(REAL_PAGE, "### What policies learned", real_policies),
     Published(REAL_PAGE, "By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
+    Published(PROBE_PAGE, "Share of right decisions", probe_shares),
+    Published(PROBE_PAGE, "What else they do", probe_habits),
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
     Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),

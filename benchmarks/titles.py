@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 POLICIES = {
     "base": "untrained",
     "sft": "SFT",
@@ -86,4 +88,24 @@ ARMS = {
     "2_candidates": "12,000 groups of 2",
     "16_candidates": "1,500 groups of 16",
     "mixed": "3,000 groups of 8, mixed quality",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A judge of real_probes.json: its column on the page, and the policy of real_policies.json that learns from it."""
+
+    title: str
+    arm: str = ""
+
+
+PROBED = {
+    "embedding_qe": Probed("embedder"),
+    "logprob": Probed("log-p"),
+    "ranker": Probed("ranker", "grpo_ranker"),
+    "ranker_group": Probed("comparing ranker"),
+    "gqm": Probed("GQM", "grpo_gqm_sft"),
+    "gqm_orders": Probed("GQM, 4 orders", "grpo_gqm_orders"),
+    "consensus": Probed("consensus", "grpo_consensus"),
+    "chrf": Probed("chrF", "grpo"),
 }

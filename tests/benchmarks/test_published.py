@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 MEASURED = [
     "README.md",
     "README_zh.md",
-    *(f"docs/{name}.md" for name in ("results", "real", "benchmarks", "answers", "train")),
+    *(f"docs/{name}.md" for name in ("results", "real", "probe", "benchmarks", "answers", "train")),
 ]
 MEASUREMENT = re.compile(r"\| [+-]?\d{1,3}\.\d")  # four digits and a dot are arXiv's
 

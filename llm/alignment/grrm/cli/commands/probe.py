@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.judge_options import judge_opener, judge_options
-from grrm.cli.options import COUNT, FILE, language_options
+from grrm.cli.options import COUNT, FILE, language_options, refuse_ineffective
 from grrm.cli.reports import judge_cost, mean_and_interval, percent
 from grrm.entry import read_assignments
 from grrm.errors import UserError, require_known
@@ -46,6 +46,7 @@ NOTES = {
     help="Candidates of a group, the reference and damaged copies; 2 makes pairs. Repeat to compare sizes.",
 )
 @click.option("--samples-key", metavar="COLUMN", help="Column of lists of translations that stand in every group, too.")
+@click.option("--apart", is_flag=True, help="With --samples-key: each text in a group of its own with the samples.")
 @click.option("--one-order", is_flag=True, help="Judge each group in one random order instead of that and its reverse.")
 @click.option("--probe-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of rows and damages.")
 @click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals.")
@@ -76,11 +77,16 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     if spec.of_answers:
         raise UserError(f"judge {spec.name!r} judges answers, and probes are translations: name another judge")
     languages = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
-    read = shuffled_rows(*_read(rows, options.pop("samples_key"), **languages), seed)
+    samples_key, apart = options.pop("samples_key"), options.pop("apart")
+    if apart and samples_key is None:
+        raise UserError("--apart needs samples for every group: name their column with --samples-key")
+    if apart:
+        refuse_ineffective(("group_size",), "with --apart")
+    read = shuffled_rows(*_read(rows, samples_key, **languages), seed)
     chosen = choose_rows(read, names, n_rows, seed)
     shows = spec.reference != "unread"
     groups_of = {
-        size: probe_groups(chosen, size=size, both_orders=not one_order, shows_reference=shows, seed=seed)
+        size: probe_groups(chosen, size=size, both_orders=not one_order, apart=apart, shows_reference=shows, seed=seed)
         for size in sizes
     }
     metrics = JudgeMetrics()
@@ -95,11 +101,12 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         for size, of_size in groups_of.items()
     }
     for size, report in reports.items():
-        _show(spec.name, size, len(chosen.rows), report, NOTES.get(spec.reference))
+        kind = "each text apart" if apart else "pairs" if size == 2 else f"groups of {size}"
+        _show(f"Probes of {spec.name}: {len(chosen.rows)} rows, {kind}", report, NOTES.get(spec.reference))
     if out is not None:
         settings = {"judge": spec.name, "reads_reference": spec.reference, "options": assignments, "seed": seed}
         counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if one_order else 2}
-        of_sizes = {str(size): report.record() for size, report in reports.items()}
+        of_sizes = {"apart" if apart else str(size): report.record() for size, report in reports.items()}
         write_json(out, {**settings, **counts, "group_sizes": of_sizes})
 
 
@@ -145,12 +152,11 @@ def _judged(
     return verdicts
 
 
-def _show(judge: str, size: int, n_rows: int, report: ProbeReport, note: str | None) -> None:
+def _show(title: str, report: ProbeReport, note: str | None) -> None:
     from grrm.cli.results import show_table
 
-    kind = "pairs" if size == 2 else f"groups of {size}"
     show_table(
-        f"Probes of {judge}: {n_rows} rows, {kind}",
+        title,
         [
             "probe",
             "pair",

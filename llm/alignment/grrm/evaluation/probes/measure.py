@@ -11,7 +11,7 @@ from typing import Any
 
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval, bootstrap_ratio
 from grrm.evaluation.meta_metrics import correlation
-from grrm.evaluation.probes.perturb import PROBES
+from grrm.evaluation.probes.perturb import PROBES, ProbeRow, damaged
 from grrm.evaluation.probes.rows import DamagedRows
 from grrm.evaluation.ranking import ALL, JudgedGroup
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
@@ -34,9 +34,13 @@ REFUSALS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ProbeGroup:
-    """A group to judge, the index of its row, and which order of its candidates it is in."""
+    """A group to judge, the index of its row, the part of the row's damages in it, and which order it is in.
+
+    Scores are compared within a row, part and order.
+    """
 
     row: int
+    part: int
     order: int
     group: Group
 
@@ -113,45 +117,67 @@ def probe_groups(
     *,
     size: int = 2,
     both_orders: bool = True,
+    apart: bool = False,
     shows_reference: bool = False,
     seed: int = 0,
 ) -> list[ProbeGroup]:
     """Make groups of the reference and up to `size` - 1 damaged copies, in a seeded order and in its reverse.
 
-    A group of two is a pair. A row's samples stand in each of its groups, beside `size`.
+    A group of two is a pair. A larger one that lacks copies is filled up with others of the row that do not count, as
+    a judge may know one size only. A row's samples stand in each of its groups, beside `size`.
 
     Args:
         chosen: rows with their damaged references
         size: candidates of a group without the samples
         both_orders: the reversed order, too
+        apart: the reference and each copy in a group of its own, with the samples and nothing else
         shows_reference: the judge gets the reference as such, too
-        seed: of the orders
+        seed: of the orders and of what fills groups up
     """
     groups = []
     for number, (row, texts) in enumerate(chosen.rows):
         rng = random.Random(f"{seed}/{number}")
         task = TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference if shows_reference else None)
         names = rng.sample(sorted(texts), len(texts))
-        for start in range(0, len(names), size - 1):
-            shown = {REFERENCE: row.reference} | {name: texts[name] for name in names[start : start + size - 1]}
-            shown |= {f"sample {k}": text for k, text in enumerate(row.samples) if text not in shown.values()}
+        if apart:
+            parts = [(0, {name: text}) for name, text in {REFERENCE: row.reference, **texts}.items()]
+        else:
+            starts = range(0, len(names), size - 1)
+            parts = [(start, _filled(row, texts, names[start : start + size - 1], size, seed, rng)) for start in starts]
+        for k, (part, shown) in enumerate(parts):
+            shown |= {f"sample {n}": text for n, text in enumerate(row.samples)}
             order = rng.sample(list(shown.items()), len(shown))
-            for k, items in enumerate([order, order[::-1]] if both_orders else [order]):
+            for n, items in enumerate([order, order[::-1]] if both_orders else [order]):
                 candidates = tuple(Candidate(name, text, text) for name, text in items)
-                groups.append(ProbeGroup(number, k, Group(f"{number}/{start}/{k}", task, candidates)))
+                groups.append(ProbeGroup(number, part, n, Group(f"{number}/{k}/{n}", task, candidates)))
     return groups
+
+
+def _filled(
+    row: ProbeRow, texts: Mapping[str, str], names: Sequence[str], size: int, seed: int, rng: random.Random
+) -> dict[str, str]:
+    """The reference and the texts of `names` by id, and other damages of the row up to `size`."""
+    shown = {REFERENCE: row.reference} | {name: texts[name] for name in names}
+    for name in rng.sample(sorted(PROBES.keys() - {*names}), len(PROBES) - len(names)):
+        text = damaged(name, row, seed) if len(shown) < size else None
+        if text is not None and text not in shown.values():
+            shown[f"beside: {name}"] = text
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A reference and a damaged copy in one group: the margin between them, or the status why there is none."""
+    """A reference and a damaged copy: the margin between them, or the status why there is none.
+
+    `reference_is_first` is None where they are in different groups.
+    """
 
     row: int
     probe: str
     order: int
     margin: float | None
     status: Status
-    reference_is_first: bool
+    reference_is_first: bool | None
 
 
 def measure(
@@ -171,7 +197,7 @@ def measure(
         seed: of the bootstrap
     """
     draws = {"n_resamples": n_resamples, "seed": seed}
-    pairs = [pair for judged in zip(groups, verdicts, strict=True) for pair in _pairs(*judged)]
+    pairs = _pairs(groups, verdicts)
     by_probe: dict[str, dict[int, list[_Pair]]] = defaultdict(lambda: defaultdict(list))
     for pair in pairs:
         by_probe[pair.probe][pair.row].append(pair)
@@ -191,7 +217,7 @@ def measure(
     ]
     return ProbeReport(
         scores,
-        _over_rows([(pair.row, _first_wins(pair)) for pair in decided], draws),
+        _over_rows([(pair.row, _first_wins(pair)) for pair in decided if pair.reference_is_first is not None], draws),
         _over_rows(_consistent(decided), draws),
         correlation(lengths, **draws),
         fmean(pair.margin == 0 for pair in decided) if decided else None,
@@ -199,17 +225,21 @@ def measure(
     )
 
 
-def _pairs(probed: ProbeGroup, verdict: Verdict) -> list[_Pair]:
-    ids = [candidate.candidate_id for candidate in probed.group.candidates]
-    reference = ids.index(REFERENCE)
-    of_reference = verdict.scores[reference]
+def _pairs(groups: Sequence[ProbeGroup], verdicts: Sequence[Verdict]) -> list[_Pair]:
+    members: dict[tuple[int, int, int], dict[str, tuple[str, int, float | None, Status]]] = defaultdict(dict)
+    for probed, verdict in zip(groups, verdicts, strict=True):
+        of_part = members[probed.row, probed.part, probed.order]
+        columns = zip(probed.group.candidates, verdict.scores, verdict.statuses, strict=True)
+        for position, (candidate, score, status) in enumerate(columns):
+            of_part[candidate.candidate_id] = (probed.group.group_id, position, score, status)
     pairs = []
-    for position, name in enumerate(ids):
-        if name in PROBES:
-            score, status = verdict.scores[position], verdict.statuses[position]
+    for (row, _, order), of_part in members.items():
+        group, first, of_reference, reference_status = of_part[REFERENCE]
+        for name in filter(PROBES.__contains__, of_part):
+            own_group, position, score, status = of_part[name]
             margin = None if score is None or of_reference is None else of_reference - score
-            status = verdict.statuses[reference] if status.is_scored else status
-            pairs.append(_Pair(probed.row, name, probed.order, margin, status, reference < position))
+            status = reference_status if status.is_scored else status
+            pairs.append(_Pair(row, name, order, margin, status, first < position if group == own_group else None))
     return pairs
 
 

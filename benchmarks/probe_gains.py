@@ -1,0 +1,85 @@
+"""Probes of judges in one file, and their rank correlation with what policies gained from these judges.
+
+`collect NAME=FILE ... --out benchmarks/results/real_probes.json` puts files of `grrm probe --out` into one.
+`correlate` compares that file with benchmarks/results/real_policies.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from published import RESULTS, result
+from titles import PROBED
+
+from grrm.data.atomic import atomic_path
+from grrm.evaluation.probes.measure import MIN_ROWS
+from grrm.judges.permute import kendall_tau_b
+
+PROBES_FILE, POLICIES_FILE = "real_probes", "real_policies"
+FIGURES = ("sampled chrF", "greedy chrF", "copied")
+
+
+def collect(files: Mapping[str, Path]) -> dict[str, Any]:
+    """The records of the files by name, with the versions of nothing else: they say what was asked of which judge."""
+    return {"judges": {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items()}}
+
+
+def worst_share(record: Mapping[str, Any]) -> float:
+    """The lowest share of right decisions of a judge over its probes and group sizes, of those with enough rows."""
+    shares = [
+        scores["all"]["right"]["mean"]
+        for report in record["group_sizes"].values()
+        for scores in report["probes"].values()
+        if scores["all"]["right"] is not None and scores["all"]["decided"] >= MIN_ROWS
+    ]
+    return min(shares)
+
+
+def outcomes(policies: Mapping[str, Any], arm: str) -> dict[str, float]:
+    """What became of the policies of an arm, as the mean over seeds: gains in chrF over SFT, and the share copied."""
+    of_seeds = [seed["policies"][arm] for seed in policies["seeds"].values() if arm in seed["policies"]]
+    figures = [(p["learned"]["gain"], p["learned"]["greedy_gain"], p["scores"]["greedy"]["copied"]) for p in of_seeds]
+    return {name: sum(column) / len(column) for name, column in zip(FIGURES, zip(*figures, strict=True), strict=False)}
+
+
+def correlations(probes: Mapping[str, Any], policies: Mapping[str, Any]) -> dict[str, Any]:
+    """The worst share of each judge whose policy was trained, what that policy gained, and Kendall's tau-b of both.
+
+    Tau is None with fewer than three such judges, or where all are tied.
+    """
+    rows = {
+        name: {"worst share": worst_share(record), **of_arm}
+        for name, record in probes["judges"].items()
+        if (arm := PROBED[name].arm) and (of_arm := outcomes(policies, arm))
+    }
+    shares = [row["worst share"] for row in rows.values()]
+    taus = {
+        figure: kendall_tau_b(shares, [row[figure] for row in rows.values()]) if len(rows) > 2 else None
+        for figure in FIGURES
+    }
+    return {"judges": rows, "tau_b": taus}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Collect or correlate."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    collecting = commands.add_parser("collect")
+    collecting.add_argument("files", nargs="+", metavar="NAME=FILE", help=f"names: {', '.join(PROBED)}")
+    collecting.add_argument("--out", type=Path, default=RESULTS / f"{PROBES_FILE}.json")
+    commands.add_parser("correlate")
+    options = parser.parse_args(arguments)
+    if options.command == "correlate":
+        print(json.dumps(correlations(result(PROBES_FILE), result(POLICIES_FILE)), indent=1))
+        return
+    record = collect({name: Path(path) for name, _, path in (text.partition("=") for text in options.files)})
+    with atomic_path(options.out) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
