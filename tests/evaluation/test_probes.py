@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -220,3 +222,8 @@ def test_few_rows_are_no_verdict():
 def test_probes_import_without_paddle():
     code = "import sys; import grrm.evaluation.probes.measure; print('paddle' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "False\n"
+
+
+def test_the_page_has_every_probe():
+    page = (Path(__file__).parents[2] / "docs/probe.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \| [^*\d]", page, re.MULTILINE)[: len(PROBES)] == [*PROBES]
