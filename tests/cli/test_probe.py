@@ -20,6 +20,14 @@ def judge(groups):
         for group in groups
     ]
 
+def of_four(groups):
+    return [
+        Verdict((Status.SCORED,) * 4, (5.0,) * 4)
+        if len(group.candidates) == 4
+        else Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE)
+        for group in groups
+    ]
+
 def silent(groups):
     return [Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE) for group in groups]
 """
@@ -71,6 +79,16 @@ def test_consensus_is_probed_among_samples(rows):
         assert done.exit_code == 0, done.output
         assert f"Probes of consensus: 10 rows, {title}" in done.output
         assert "none of these is below chance; the weakest: other_translation" in done.output
+
+
+def test_a_judge_of_groups_of_four_needs_groups_of_four(rows):
+    judge = f"{rows.with_name('own.py')}:of_four"
+    done = probe(rows, "--judge", judge, "--rows", 12, "--group-size", 3, "--group-size", 4)
+    assert done.exit_code == 0, done.output
+    pairs, fours = done.output.split("groups of 4")
+    assert "needs --group-size" in pairs
+    assert "needs --group-size" not in fours
+    assert "tied: 100.0 %" in fours
 
 
 @pytest.mark.parametrize(

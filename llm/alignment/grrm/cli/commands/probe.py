@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from grrm.judges.metrics import JudgeMetrics
 
 _COUNTS = ("tied", "rows", "refused", "unscored", "n/a")
+_UNREAD = "most pairs have no two scores: a judge that was trained on groups of one size needs --group-size"
 NOTES = {
     "needed": "this judge reads the reference, and the reference is a candidate: right decisions are trivial",
     "optional": "this judge may read the reference, which is a candidate: if it does, right decisions are trivial",
@@ -155,6 +156,8 @@ def _judged(
 def _show(title: str, report: ProbeReport, note: str | None) -> None:
     from grrm.cli.results import show_table
 
+    of_all = [scores["all"] for scores in report.probes.values()]
+    is_unread = sum(scores.unscored for scores in of_all) > sum(scores.decided for scores in of_all)
     show_table(
         title,
         [
@@ -184,6 +187,7 @@ def _show(title: str, report: ProbeReport, note: str | None) -> None:
         [
             "right: the reference scores higher, ties as half; refused: a guard did not show the judge the damage",
             *([note] if note else []),
+            *([_UNREAD] * is_unread),
             f"won by the first candidate shown: {' '.join(mean_and_interval(report.first_wins, 3))}",
             f"decided alike in both orders: {' '.join(mean_and_interval(report.order_consistency, 3))}",
             f"correlation of score and length: {' '.join(mean_and_interval(report.length_correlation, 3))}",
