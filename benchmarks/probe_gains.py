@@ -24,8 +24,13 @@ FIGURES = ("sampled chrF", "greedy chrF", "copied")
 
 
 def collect(files: Mapping[str, Path]) -> dict[str, Any]:
-    """The records of the files by name, with the versions of nothing else: they say what was asked of which judge."""
-    return {"judges": {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items()}}
+    """The records of the files by name; of paths among the judges' options the last part stays."""
+    records = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items()}
+    for record in records.values():
+        record["options"] = {
+            name: Path(value).name if str(value).startswith("/") else value for name, value in record["options"].items()
+        }
+    return {"judges": records}
 
 
 def worst_share(record: Mapping[str, Any]) -> float:
@@ -40,7 +45,7 @@ def worst_share(record: Mapping[str, Any]) -> float:
 
 
 def outcomes(policies: Mapping[str, Any], arm: str) -> dict[str, float]:
-    """What became of the policies of an arm, as the mean over seeds: gains in chrF over SFT, and the share copied."""
+    """The means over seeds of an arm's policies: gains in chrF over SFT, and the share copied."""
     of_seeds = [seed["policies"][arm] for seed in policies["seeds"].values() if arm in seed["policies"]]
     figures = [(p["learned"]["gain"], p["learned"]["greedy_gain"], p["scores"]["greedy"]["copied"]) for p in of_seeds]
     return {name: sum(column) / len(column) for name, column in zip(FIGURES, zip(*figures, strict=True), strict=False)}

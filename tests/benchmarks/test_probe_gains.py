@@ -35,7 +35,9 @@ def test_worst_shares_are_compared_with_the_gains_of_the_policies_that_were_trai
 
 
 def test_files_of_probes_are_collected_by_name(import_benchmark, tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps(record(0.5)))
+    (tmp_path / "a.json").write_text(json.dumps(record(0.5) | {"options": {"model": "/runs/sft", "top_p": 1}}))
     gains, out = import_benchmark("probe_gains"), tmp_path / "out.json"
     gains.main(["collect", f"chrf={tmp_path / 'a.json'}", "--out", str(out)])
-    assert json.loads((tmp_path / "out.json").read_text()) == {"judges": {"chrf": record(0.5)}}
+    assert json.loads((tmp_path / "out.json").read_text()) == {
+        "judges": {"chrf": record(0.5) | {"options": {"model": "sft", "top_p": 1}}}
+    }

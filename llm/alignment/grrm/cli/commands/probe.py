@@ -48,7 +48,12 @@ NOTES = {
 )
 @click.option("--samples-key", metavar="COLUMN", help="Column of lists of translations that stand in every group, too.")
 @click.option("--apart", is_flag=True, help="With --samples-key: each text in a group of its own with the samples.")
-@click.option("--one-order", is_flag=True, help="Judge each group in one random order instead of that and its reverse.")
+@click.option(
+    "--one-order",
+    "single_order",
+    is_flag=True,
+    help="Judge each group in one random order instead of that and its reverse.",
+)
 @click.option("--probe-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of rows and damages.")
 @click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals.")
 @click.option("--out", type=FILE, help="Write the results to this .json file.")
@@ -73,7 +78,7 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     for name in names:
         require_known("probe", name, PROBES)
     n_rows, seed, n_resamples = (options.pop(name) for name in ("n_rows", "probe_seed", "resamples"))
-    sizes, one_order = dict.fromkeys(options.pop("sizes")), options.pop("one_order")
+    sizes, single_order = dict.fromkeys(options.pop("sizes")), options.pop("single_order")
     spec = spec_of(options.pop("judge"))
     if spec.of_answers:
         raise UserError(f"judge {spec.name!r} judges answers, and probes are translations: name another judge")
@@ -87,7 +92,9 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     chosen = choose_rows(read, names, n_rows, seed)
     shows = spec.reference != "unread"
     groups_of = {
-        size: probe_groups(chosen, size=size, both_orders=not one_order, apart=apart, shows_reference=shows, seed=seed)
+        size: probe_groups(
+            chosen, size=size, both_orders=not single_order, apart=apart, shows_reference=shows, seed=seed
+        )
         for size in sizes
     }
     metrics = JudgeMetrics()
@@ -106,7 +113,7 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         _show(f"Probes of {spec.name}: {len(chosen.rows)} rows, {kind}", report, NOTES.get(spec.reference))
     if out is not None:
         settings = {"judge": spec.name, "reads_reference": spec.reference, "options": assignments, "seed": seed}
-        counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if one_order else 2}
+        counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if single_order else 2}
         of_sizes = {"apart" if apart else str(size): report.record() for size, report in reports.items()}
         write_json(out, {**settings, **counts, "group_sizes": of_sizes})
 

@@ -34,9 +34,10 @@ def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **
     """Compute the rewards and advantages of RUN, the output folder of an RL run, again from its rollouts.
 
     They must come out bit for bit; exit status 1 if they do not. With --judge the groups are judged anew as well, and
-    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`. With --only-failed
-    those are judged that have no verdict, because the run's judge timed out, could not be reached or read, or was not
-    asked; verdicts that RUN/rejudged has on other groups stay.
+    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`.
+
+    With --only-failed those are judged that have no verdict: the run's judge was late, unreachable, unreadable, or not
+    asked. Verdicts of RUN/rejudged on other groups stay.
     """
     judge_options = {name: value for name, value in source.items() if value}
     if judge is None and only_failed:

@@ -47,7 +47,7 @@ class ProbeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ProbeScores:
-    """How a judge decides between references and copies damaged by one probe; intervals are at 95 %, over rows.
+    """Decisions of a judge between references and copies damaged by one probe; intervals are at 95 %, over rows.
 
     `right` is the share of decided pairs in which the reference scores higher, ties as half, and `margin` the mean of
     its score minus the other's, None where nothing was decided. A row is `refused` where a guard showed the judge no
