@@ -59,7 +59,7 @@ def correlations(probes: Mapping[str, Any], policies: Mapping[str, Any]) -> dict
     rows = {
         name: {"worst share": worst_share(record), **of_arm}
         for name, record in probes["judges"].items()
-        if (arm := PROBED[name].arm) and (of_arm := outcomes(policies, arm))
+        if name in PROBED and (arm := PROBED[name].arm) and (of_arm := outcomes(policies, arm))
     }
     shares = [row["worst share"] for row in rows.values()]
     taus = {

@@ -106,6 +106,7 @@ PROBED = {
     "ranker_group": Probed("comparing ranker"),
     "gqm": Probed("GQM", "grpo_gqm_sft"),
     "gqm_orders": Probed("GQM, 4 orders", "grpo_gqm_orders"),
-    "consensus": Probed("consensus", "grpo_consensus"),
+    "consensus": Probed("consensus, apart", "grpo_consensus"),
+    "consensus_pairs": Probed("consensus, pairs"),
     "chrf": Probed("chrF", "grpo"),
 }
