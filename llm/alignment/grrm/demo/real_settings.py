@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from grrm.demo.settings import GRPO, GRPO_CONSENSUS, GRPO_RANKER, Settings
+from grrm.demo.settings import CONSENSUS, GRPO, GRPO_CONSENSUS, GRPO_RANKER, Settings
 
 JUDGES, POLICIES = HALVES = ("judges", "policies")
 GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM, GRPO_MIXTURE = "grpo_sqm", "grpo_gqm_sft", "grpo_gqm", "grpo_mixture"
 GRPO_GQM_ORDERS = "grpo_gqm_orders"  # the GQM after SFT, scores as means of several orders
+GRPO_EMBEDDING = "grpo_embedding"  # a judge with a hole, see docs/probe.md; where its extra is installed
+NAMED = {GRPO_CONSENSUS: CONSENSUS, GRPO_EMBEDDING: "embedding_qe"}  # judges without files; the others' is chrF
 WRITERS = {
     GRPO_SQM: "sqm",
     GRPO_GQM_SFT: "gqm_sft",
@@ -68,7 +70,7 @@ class RealSettings(Settings):
     score_reading: str = "expected_digit"  # of the writing judges that policies are trained against
     arms: tuple[str, ...] = (
         *(GRPO, GRPO_CONSENSUS, GRPO_RANKER),
-        *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM_ORDERS, GRPO_GQM, GRPO_MIXTURE),
+        *(GRPO_SQM, GRPO_GQM_SFT, GRPO_GQM_ORDERS, GRPO_GQM, GRPO_MIXTURE, GRPO_EMBEDDING),
     )
     rl_steps: int | None = 60
     rl_prompts: int = 16

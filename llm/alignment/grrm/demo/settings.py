@@ -42,6 +42,7 @@ TITLES = {
     "grpo_sqm": "GRPO, SQM",
     "grpo_gqm_sft": "GRPO, GQM after SFT",
     "grpo_gqm_orders": "GRPO, GQM over several orders",
+    "grpo_embedding": "GRPO, embedder",
     "grpo_gqm": "GRPO, GQM after RLVR",
     "grpo_mixture": "GRPO, GQM and consensus",
 }
