@@ -164,9 +164,8 @@ class FakeFront:
 
     scheme = "http"
 
-    def __init__(self, app, settings, listener, admit, metrics):
+    def __init__(self, app, settings, listener):
         self.app, self.settings, self.socket = app, settings, listener
-        self.reward_app = admit.__self__
 
     def turn(self, timeout_s):
         signal.raise_signal(signal.SIGTERM)
@@ -190,7 +189,7 @@ def started(monkeypatch):
     handlers = logging.getLogger().handlers[:]
     level = logging.getLogger().level
     old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    monkeypatch.setattr("grrm_reward_server.front.Front", build)
+    monkeypatch.setattr("grrm_reward_server.running.Front", build)
     yield servers
     for number, handler in old.items():
         signal.signal(number, handler)
@@ -206,9 +205,9 @@ def test_command_line_reaches_the_application(started, monkeypatch):
     done = invoke("--port", "0", "--judge", "bleu", "--default-reward", "-1", "--token-env", "REWARD_TOKEN")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("listening on http://127.0.0.1:")
-    client = started[0].app.test_client()
+    client = started[0].app.flask.test_client()
     assert client.post("/", json={"src": [], "tgt": [], "response": []}).status_code == 401
-    started[0].reward_app.is_stopping = False  # as while it served
+    started[0].app.is_stopping = False  # as while it served
     rows = {"src": ["s"], "tgt": [""], "response": ["a"]}
     answer = client.post("/", json=rows, headers={"Authorization": "Bearer abc"})
     assert answer.get_json()["score"] == [-1.0]
@@ -243,7 +242,8 @@ def test_mistakes_end_with_one_sentence_and_exit_2(started, options, message):
 
 
 def test_missing_server_packages_are_named(started, monkeypatch):
-    monkeypatch.delitem(sys.modules, "grrm_reward_server.front")
+    for name in ("running", "front"):
+        monkeypatch.delitem(sys.modules, f"grrm_reward_server.{name}")
     monkeypatch.setitem(sys.modules, "waitress.server", None)
     done = invoke("--port", "0")
     assert done.exit_code == 2

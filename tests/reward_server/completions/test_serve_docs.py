@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from grrm.cli.commands.serve import serve
-from grrm_reward_server.completions.settings import CompletionSettings
+from grrm_reward_server.settings import CompletionSettings
 
 TEXT = (Path(__file__).parents[3] / "docs" / "serve.md").read_text(encoding="utf-8")
 
