@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.reward_app import RecordingJudge, fail, group, make_client, rows_body, score_body
+from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
 from support.stopped_clock import stop_clock
 
 from grrm_reward_server.app import RewardApp, create_app
@@ -64,23 +64,9 @@ def test_readiness_follows_the_judge():
 
 
 def test_readiness_probes_do_not_queue_behind_a_judge_that_has_not_answered_yet():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(), RecordingJudge(hold))
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        assert started.wait(120)
-        probe = threads.submit(lambda: app.test_client().get("/readyz").status_code)
-        try:
-            assert probe.result(120) == 503
-        finally:
-            release.set()
-        assert first.result(120).status_code == 200
-    assert app.test_client().get("/readyz").status_code == 200
+    with request_at_the_judge() as (client, _, _), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(lambda: client().get("/readyz").status_code).result(120) == 503
+    assert client().get("/readyz").status_code == 200
 
 
 def test_metrics_count_requests_and_statuses():

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.judged_groups import judge_over
-from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
+from support.reward_app import group, make_client, request_at_the_judge, rows_body, score_body
 
 from grrm.gqm.chat import render_chatml
 from grrm.judges.generative import first_prompts
@@ -82,27 +81,13 @@ def test_last_verdicts_are_listed_newest_first_without_their_texts():
 
 
 def test_requests_at_the_judge_and_before_it_are_counted():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(), RecordingJudge(hold))
-    with ThreadPoolExecutor(3) as threads:
-        asked = [
-            threads.submit(app.test_client().post, "/v1/score", json=score_body(request_id=f"r{number}"))
-            for number in range(3)
-        ]
-        try:
-            assert started.wait(120)
-            live = {}
-            while live.get("waiting") != 2:
-                live = app.test_client().get("/v1/live").get_json()
-            assert live["running"] == 1
-        finally:
-            release.set()
-        assert [answer.result().status_code for answer in asked] == [200] * 3
+    with ThreadPoolExecutor(2) as threads, request_at_the_judge() as (client, _, _):
+        for name in ("second", "third"):
+            threads.submit(client().post, "/v1/score", json=score_body(request_id=name))
+        live = {}
+        while live.get("waiting") != 2:
+            live = client().get("/v1/live").get_json()
+        assert live["running"] == 1
 
 
 @pytest.mark.parametrize(
