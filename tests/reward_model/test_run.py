@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paddle.utils import unique_name
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, train_here, two_ranks
 from support.scored_rows import scored_rows
 from support.sentences import ends_with_a_sentence
 
@@ -26,15 +25,9 @@ from grrm.training.gold_groups import GroupEncoder, read_gold_groups
 RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_argument.yaml"
 
 
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
-
-
 def train(yaml: Path, overrides: list[str]) -> RewardModelConfig:
     config = load_config(RewardModelConfig, yaml, overrides)
-    reward_run.train(config)
+    train_here(reward_run.train, config)
     return config
 
 
@@ -302,8 +295,7 @@ def test_lora_trains_the_head_and_adapters_resumes_and_leaves_a_whole_model(
     ]
 
     def run_to(output: Path, steps: int) -> None:
-        with unique_name.guard():  # parameters are called as in a process of their own
-            train(yaml, [*settings(data, max_steps=str(steps), save_steps="2"), *lora, "--output_dir", str(output)])
+        train(yaml, [*settings(data, max_steps=str(steps), save_steps="2"), *lora, "--output_dir", str(output)])
 
     run_to(tmp_path / "whole", 4)
     run_to(tmp_path / "parts", 2)

@@ -6,15 +6,15 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-import paddle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from support.completions_server import CompletionsServer
-from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of
+from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of, train_here
 from support.rolled import rolled_group
 
 from grrm.config import RLConfig, load_config
@@ -25,9 +25,9 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.answers import math_match
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig
-from grrm.rl import run as rl_run
 from grrm.rl.reward_sources import build_rewarder
 from grrm.rl.reward_stage import reward
+from grrm.rl.run import train as run_rl
 
 
 def write_mixed(world: TinyWorld, path: Path) -> Path:
@@ -85,10 +85,7 @@ def verified(url: str, **options: object) -> dict:
     return {"judge": "rule+verifier", "route": "tinyv", "urls": [url], "options": options, "deadline_s": 120}
 
 
-def train(config: RLConfig) -> None:
-    with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
-        rl_run.train(config)
+train = partial(train_here, run_rl)
 
 
 def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld, tmp_path: Path, verifier) -> None:
