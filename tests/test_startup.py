@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from grrm import startup
+from grrm.entry import run_main
 
 OURS = (
     "MKL_DEBUG_CPU_TYPE",
@@ -195,3 +196,27 @@ with open("/proc/self/statm") as file:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) < 3 * 64 + 150  # eight heaps would hold 512 MB
+
+
+# --- what a package that is not installed looks like at every entry point
+
+
+@pytest.mark.parametrize(("package", "extra"), [("safetensors", "cpu"), ("flask", "server"), ("sacrebleu", "metrics")])
+def test_a_package_of_an_extra_that_is_missing_is_one_sentence(package, extra, capsys):
+    def main():
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    with pytest.raises(SystemExit) as caught:
+        run_main(main)
+    assert caught.value.code == 2
+    words = capsys.readouterr().err
+    assert words.startswith(f"error: the package {package} is not installed: run `pip install 'paddle-grrm[{extra}]'`")
+    assert words.count("\n") == 1
+
+
+def test_a_package_that_no_extra_installs_is_a_defect():
+    def main():
+        raise ModuleNotFoundError("No module named 'grrm.nowhere'", name="grrm.nowhere")
+
+    with pytest.raises(ModuleNotFoundError):
+        run_main(main)
