@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from grrm.data.dataset import Encode, PromptDataset, translation_task
+from grrm.data.dataset import PromptDataset, translation_task
 from grrm.errors import UserError
 from grrm.gqm.chat import user_turn
 from grrm.gqm.groups import TranslationTask
