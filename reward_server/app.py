@@ -164,10 +164,12 @@ class RewardApp(Application):
 
     def get_judges(self) -> Response:
         """The judges, and the models behind them."""
-        return json_response(JudgesAnswer(judges=[JudgeName(name=one.name, model=one.model) for one in self.judges]))
+        return json_response(
+            JudgesAnswer(judges=[JudgeName(name=judge.name, model=judge.model) for judge in self.judges])
+        )
 
     def get_live(self) -> Response:
-        """What goes on."""
+        """The requests under way."""
         return json_response(self.live.answer(*self._load()))
 
     def post_prompts(self) -> Response:

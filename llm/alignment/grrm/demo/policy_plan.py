@@ -81,6 +81,6 @@ class PolicyPlan:
         samples = settings.untrained_samples if policy in (BASE, STOCK) else settings.eval_samples
         options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens, *layout.dtype()]
         title = "the untrained policy" if policy == BASE else title_of(policy)
-        given = ["--model", model, "--data", data, "--out", scores, "--seed", seed]
-        command = layout.module("evaluate_checkpoint", *given, *options)
+        arguments = ["--model", model, "--data", data, "--out", scores, "--seed", seed]
+        command = layout.module("evaluate_checkpoint", *arguments, *options)
         return layout.result(f"evaluation of {title}", command, inputs, [scores])
