@@ -46,6 +46,12 @@ class LocalServer:
         self.http.shutdown()
         self.http.server_close()
 
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
 
 def closed_after_test(kind: Callable[..., LocalServer]) -> Any:
     """A fixture that starts servers of this kind, which are closed after the test."""
