@@ -15,14 +15,15 @@ def convert_rows(import_benchmark):
 
 
 @pytest.mark.slow
-def test_both_forms_of_every_converter_write_the_same_rows_and_are_measured(convert_rows, tmp_path, capsys):
-    convert_rows.main(["--rows", "50", "--repeats", "1", "--out", str(tmp_path / "result.json")])
+@pytest.mark.parametrize(("name", "n_rows"), [("convert_rows", 50), ("preference_pairs", 200)])
+def test_both_forms_write_the_same_rows_and_are_measured(import_benchmark, tmp_path, capsys, name, n_rows):
+    benchmark = import_benchmark(name)
+    benchmark.main(["--rows", str(n_rows), "--repeats", "1", "--out", str(tmp_path / "result.json")])
     result = json.loads((tmp_path / "result.json").read_text())
-    for name in convert_rows.CONVERTERS:
-        part = result[name]
+    for part in (result[name] for name in (benchmark.CONVERTERS if name == "convert_rows" else benchmark.STAGES)):
         assert part["speed_up"] > 0
         assert all(part[form]["rows_per_cpu_s"] > 0 and part[form]["peak_mb"] > 0 for form in ("row", "column"))
-    assert result["rows"] == 50
+    assert result["rows"] == n_rows
     assert "rows per CPU-second" in capsys.readouterr().out
 
 
@@ -36,19 +37,6 @@ def test_different_rows_are_an_error(convert_rows, tmp_path, other):
 
 
 # --- the benchmark of the preference stages compares runs that write the same rows
-
-
-@pytest.mark.slow
-def test_both_forms_of_every_stage_write_the_same_rows_and_are_measured(import_benchmark, tmp_path, capsys):
-    benchmark = import_benchmark("preference_pairs")
-    benchmark.main(["--rows", "200", "--repeats", "1", "--out", str(tmp_path / "result.json")])
-    result = json.loads((tmp_path / "result.json").read_text())
-    for stage in benchmark.STAGES:
-        part = result[stage]
-        assert part["speed_up"] > 0
-        assert all(part[form]["rows_per_cpu_s"] > 0 and part[form]["peak_mb"] > 0 for form in ("row", "column"))
-    assert result["rows"] == 200
-    assert "rows per CPU-second" in capsys.readouterr().out
 
 
 def test_the_row_wise_form_makes_the_pairs_of_the_rules(import_benchmark, tmp_path):

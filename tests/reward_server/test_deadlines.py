@@ -65,7 +65,7 @@ def test_model_that_does_not_answer_in_time_costs_the_deadline():
     hang = threading.Event()
     model = CompletionsServer(lambda request, number: hang.wait(PATIENCE_S) and "")
     try:
-        with reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url):
+        with reward_server("--judge", "gqm", "--openai-url", model.url) as (_, url):
             body = score_body(group("g0", "one", "two"), group("g1", "one", "two"))
             late = requests.post(f"{url}/v1/score", json=body, headers=within(1), timeout=PATIENCE_S)
         assert (late.status_code, late.json()["verdicts"]) == (504, [])

@@ -60,14 +60,11 @@ def check_server(url, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("judge", ["chrf", "consensus", "gqm"])
 def test_no_request_makes_the_server_fail_or_leave_its_description(judge, tmp_path):
-    model = CompletionsServer(lambda request, number: VERDICT)
-    try:
+    with CompletionsServer(lambda request, number: VERDICT) as model:
         options = ["--openai-url", model.url] if judge == "gqm" else []
-        with reward_server("--port", "0", "--judge", judge, *options) as (process, url):
+        with reward_server("--judge", judge, *options) as (process, url):
             check_server(url, tmp_path)
             assert process.poll() is None
-    finally:
-        model.close()
 
 
 # --- the tests that docs/server.md names for its promises are there

@@ -65,7 +65,7 @@ def test_labels_of_any_kind_reach_the_server_as_they_are(world: TinyWorld, tmp_p
     rows = [{"src": [PUZZLE], "tgt": [f"(1) Michael is a knight\n(2) puzzle {n}"]} for n in range(8)]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     rule = ("--judge", "answer", "--judge-option", "rule=knights_and_knaves", "--default-reward", "-1")
-    with reward_server("--port", "0", *rule) as (_, url):
+    with reward_server(*rule) as (_, url):
         settings = {"use_rm_server": "true", "reward_server": url, "reward_protocol": "paddlenlp"}
         settings |= {"train_datasets": str(data), "eval_datasets": str(data), "evaluation_strategy": "steps"}
         settings |= {"eval_steps": "2", "max_steps": "2", "save_steps": "2"}
