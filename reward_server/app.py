@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -21,6 +19,7 @@ from grrm.gqm.groups import Candidate, Group, Status
 from grrm.judges.interface import Judge
 from grrm.rewards.protocol import (
     PartialAnswer,
+    Problem,
     ScoreAnswer,
     ScoreRequest,
     WireGroup,
@@ -30,24 +29,15 @@ from grrm.rewards.protocol import (
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
 from .answer_cache import AnswerCache
-from .application import STOPPING, Application
+from .application import Application, json_response
 from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
-from .limits import Slots, check_group_sizes, check_rows, check_score_request, check_tasks
+from .limits import check_group_sizes, check_rows, check_score_request, check_tasks
 from .logs import name_request
 from .metrics import JudgeCollector, Metrics
 from .openapi import describe
-from .page import Live, page_routes
-from .problems import (
-    JudgeFailure,
-    RequestProblem,
-    Unfinished,
-    answer_defect,
-    answer_judge_failure,
-    answer_problem,
-    answer_unfinished,
-    problem_response,
-)
+from .page import JudgeName, JudgesAnswer, Live, PromptsAnswer, load_page
+from .problems import JudgeFailure, RequestProblem, Unfinished
 from .rows import Extract, group_rows, rewards_by_row
 from .service import services_of
 from .settings import Settings
@@ -82,7 +72,7 @@ class RewardApp(Application):
             }
         )
         metrics.registry.register(JudgeCollector([(judge.name, judge.model, judge.counters) for judge in self.judges]))
-        super().__init__("grrm_reward_server", metrics, token=token, max_body_bytes=settings.max_body_bytes)
+        super().__init__(settings, metrics, token, settings.max_tokens_in_flight)
         self.services = services_of(self.judges, settings, metrics)
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
@@ -90,35 +80,37 @@ class RewardApp(Application):
             wait_s=settings.judge_wait_s,
         )
         self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
-        self.slots = Slots(settings.max_in_flight, settings.max_tokens_in_flight)
         self.live = Live()
         self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
-        self._add_views()
-
-    def _add_views(self) -> None:
+        self.html, self.html_headers = load_page()
         views: list[tuple[str, str, Callable[[], Response]]] = [
             ("POST", "/", self.post_rows),
             ("POST", "/v1/score", self.post_score),
+            ("POST", "/v1/prompts", self.post_prompts),
+            ("GET", "/", self.get_page),
+            ("GET", "/v1/judges", self.get_judges),
+            ("GET", "/v1/live", self.get_live),
             ("GET", "/healthz", self.get_healthz),
             ("GET", "/readyz", self.get_readyz),
             ("GET", "/openapi.json", self.get_openapi),
         ]
         self.add_routes(views)
-        self.flask.register_blueprint(page_routes(self.judges, self.live, self._load, self._read_groups, self._slot))
-        self.flask.register_error_handler(RequestProblem, answer_problem)
-        self.flask.register_error_handler(JudgeFailure, answer_judge_failure)
-        self.flask.register_error_handler(Unfinished, answer_unfinished)
-        self.flask.register_error_handler(Exception, answer_defect)
 
-    def problem(self, status: int, message: str) -> Response:
-        """A Problem as JSON."""
-        return problem_response(status, message)
+    def error_body(self, problem: RequestProblem) -> bytes:
+        """A Problem, or at a deadline what was done."""
+        fields = {"field": problem.field, "reference_id": problem.reference_id}
+        answer: BaseModel = Problem(error_code=problem.status, error_msg=problem.message, **fields)
+        if isinstance(problem, Unfinished):
+            answer = problem.answer
+        return answer.model_dump_json().encode()
+
+    def is_idle(self) -> bool:
+        """True if no judge is at work."""
+        return all(judge.is_idle() for judge in self.judges)
 
     def post_rows(self) -> Response:
         """PaddleNLP's protocol. A failing judge is HTTP 200 with `error_code` 500 and zeros, as trainers expect."""
-        rows = parse(
-            RowsRequest, read_json_body(self.settings.max_body_bytes), self.rows_limits, invalid_json_status=422
-        )
+        rows = parse(RowsRequest, read_json_body(), self.rows_limits, invalid_json_status=422)
         if not len(rows.src) == len(rows.tgt) == len(rows.response):
             return _rows_failure(LENGTHS_DIFFER, len(rows.tgt))
         check_rows(rows, self.settings)
@@ -131,7 +123,7 @@ class RewardApp(Application):
         if row_groups.n_unknown_tasks:
             logger.warning("%d of %d prompts do not tell their task", row_groups.n_unknown_tasks, len(row_groups.rows))
         try:
-            with self._slot():
+            with self.slot():
                 verdicts = self._judge(self.hosted, row_groups.groups, client_has_gone())
         except JudgeFailure as failure:
             return _rows_failure(str(failure), len(rows.tgt))
@@ -140,13 +132,13 @@ class RewardApp(Application):
         )
         self.metrics.add("grrm_rows_defaulted_total", n_defaulted)
         g.work = f"{len(verdicts)} groups, {len(rewards)} candidates, {n_defaulted} defaulted"
-        return _json(RowsAnswer(error_code=0, error_msg="Success", score=rewards))
+        return json_response(RowsAnswer(error_code=0, error_msg="Success", score=rewards))
 
     def post_score(self) -> Response:
         """The group protocol; a repeated request_id is answered with the first answer."""
         hosted, wire, digest = self._read_score_request()
         compute = partial(self._score, hosted, wire, until=deadline_of_request())
-        with self._slot():
+        with self.slot():
             answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, compute, client_has_gone())
         self.metrics.add("grrm_replayed_answers_total", is_replay)
         n_candidates = sum(len(group.candidates) for group in wire.groups)
@@ -157,24 +149,43 @@ class RewardApp(Application):
         """Liveness: the process answers, and says which judge it hosts and what that has counted."""
         first, *others = [judge.described() for judge in self.judges]
         described = {"status": "alive", "judge": first} | ({"other_judges": others} if others else {})
-        return Response(json.dumps(described), mimetype="application/json")
+        return json_response(described)
 
     def get_readyz(self) -> Response:
         """Readiness: the judge answers, and the server takes requests."""
-        if self.is_stopping:
-            return problem_response(503, STOPPING, retry_after_s=5)
+        self.require_running()
         if not all(service.is_ready() for service in self.services.values()):
-            return problem_response(503, "the judge does not answer yet", retry_after_s=5)
-        return Response('{"status":"ready"}', mimetype="application/json")
+            raise RequestProblem(503, "the judge does not answer yet", retry_after_s=5)
+        return json_response({"status": "ready"})
+
+    def get_page(self) -> Response:
+        """The page to try the judges by hand."""
+        return Response(self.html, headers=self.html_headers)
+
+    def get_judges(self) -> Response:
+        """The judges, and the models behind them."""
+        return json_response(
+            JudgesAnswer(judges=[JudgeName(name=judge.name, model=judge.model) for judge in self.judges])
+        )
+
+    def get_live(self) -> Response:
+        """The requests under way."""
+        return json_response(self.live.answer(*self._load()))
+
+    def post_prompts(self) -> Response:
+        """The prompts of a score request: making them is half of the work, so it takes a slot."""
+        hosted, wire, _ = self._read_score_request()
+        with self.slot():
+            prompts = [hosted.prompts_of(self._group(group)) for group in wire.groups]
+            return json_response(PromptsAnswer(prompts=prompts))
 
     def get_openapi(self) -> Response:
         """The requests and answers of this server, as an OpenAPI document."""
-        document = describe("paddle-grrm reward server", __version__, needs_token=self.token is not None)
-        return Response(json.dumps(document), mimetype="application/json")
+        return json_response(describe("paddle-grrm reward server", __version__, needs_token=self.token is not None))
 
     def _read_score_request(self) -> tuple[HostedJudge, ScoreRequest, bytes]:
         """The judge that is asked, the request, checked, and what tells its body from others."""
-        body = read_json_body(self.settings.max_body_bytes)
+        body = read_json_body()
         wire = parse(ScoreRequest, body, self.score_limits, invalid_json_status=400)
         check_score_request(wire, self.settings)
         tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
@@ -186,10 +197,6 @@ class RewardApp(Application):
             hosted = self.services[wire.judge].hosted
         check_tasks(tasks, hosted.check_task)
         return hosted, wire, hashlib.sha256(body).digest()
-
-    def _read_groups(self) -> tuple[HostedJudge, list[Group]]:
-        hosted, wire, _ = self._read_score_request()
-        return hosted, [self._group(group) for group in wire.groups]
 
     def _judge(
         self, hosted: HostedJudge, groups: Sequence[Group], is_abandoned: Callable[[], bool], until: float = math.inf
@@ -223,14 +230,6 @@ class RewardApp(Application):
         )
         return Group(wire.group_id, task_of(wire), tuple(candidates))
 
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        """One of the slots for scoring requests; the threads beyond them stay free for the probes."""
-        if self.is_stopping:
-            raise RequestProblem(503, STOPPING, retry_after_s=5)
-        with self.slots.hold(g.n_body_bytes):
-            yield
-
 
 def _check_all_done(request_id: str, verdicts: Sequence[WireVerdict]) -> None:
     """Raises Unfinished unless every group was done before the deadline, which has passed."""
@@ -240,9 +239,5 @@ def _check_all_done(request_id: str, verdicts: Sequence[WireVerdict]) -> None:
         raise Unfinished(PartialAnswer(error_code=504, error_msg=message, request_id=request_id, verdicts=done))
 
 
-def _json(answer: BaseModel) -> Response:
-    return Response(answer.model_dump_json(), mimetype="application/json")
-
-
 def _rows_failure(message: str, n_rows: int) -> Response:
-    return _json(RowsAnswer(error_code=500, error_msg=message, score=[0.0] * n_rows))
+    return json_response(RowsAnswer(error_code=500, error_msg=message, score=[0.0] * n_rows))

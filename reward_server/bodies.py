@@ -48,7 +48,7 @@ def rows_limits(settings: Settings) -> BodyLimits:
     return BodyLimits(3 * settings.max_rows + SPARE, SPARE, 3 * settings.max_rows + SPARE)
 
 
-def read_json_body(max_bytes: int) -> bytes:
+def read_json_body() -> bytes:
     """The body of the current request; `g.n_body_bytes` is then its length.
 
     Raises RequestProblem 415 for one that is not called JSON.
@@ -56,7 +56,7 @@ def read_json_body(max_bytes: int) -> bytes:
     if request.mimetype != "application/json":
         raise RequestProblem(415, "the body must be JSON: send the header `Content-Type: application/json`")
     length = request.content_length
-    if length is None or length > max_bytes or not request.environ.get("wsgi.input_terminated"):
+    if length is None or length > (request.max_content_length or 0) or not request.environ.get("wsgi.input_terminated"):
         body: bytes = request.get_data(cache=False)  # counts what it reads, and refuses what is too much
     else:
         body = request.environ["wsgi.input"].read(length)  # here already: counting would copy it twice

@@ -16,10 +16,9 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from flask import Flask
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
@@ -28,9 +27,9 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, ThreadedTaskDispatcher
 
 from .access import allowed_hosts
-from .metrics import Metrics
-from .parsing import MAX_HEADER_BYTES, Admit, RequestParser, Unread
-from .problems import render_problem as render_as_json
+from .application import Application
+from .parsing import MAX_HEADER_BYTES, RequestParser, Unread
+from .problems import RequestProblem
 from .settings import HttpSettings
 from .tls import TlsSocket, server_context
 
@@ -47,8 +46,8 @@ OTHER_FILES = 128  # open files beyond connections and the bodies that wait on d
 class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
     def execute(self) -> None:
         error = self.request.error
-        self.channel.server.metrics.add("grrm_requests_total", route="other", code=str(error.code))
-        body = self.channel.server.render_problem(error.code, error.body)
+        self.channel.server.app.metrics.add("grrm_requests_total", route="other", code=str(error.code))
+        body = self.channel.server.app.error_body(RequestProblem(error.code, error.body))
         self.status = f"{error.code} {error.reason}"
         self.response_headers.append(("Content-Type", "application/json"))
         if error.code == 401:
@@ -102,7 +101,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         if len(self.requests) > 1:
             return Unread(adjustments)
         server = self.server
-        return RequestParser(server.admit, server.is_host_allowed, server.settings.max_body_bytes, adjustments)
+        return RequestParser(server.app.refusal, server.is_host_allowed, server.settings.max_body_bytes, adjustments)
 
     def received(self, data: bytes) -> bool:
         done: bool = super().received(data)
@@ -165,24 +164,13 @@ class _Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
 
 
 class Front(TcpWSGIServer):  # type: ignore[misc]
-    """Serves `application` on `listener`, with what `settings` say of connections.
+    """Serves `app` on `listener`, with what `settings` say of connections.
 
-    `admit(method, path, authorization)` is asked about every request once its header is there, and returns status and
-    message of a refusal or None. `metrics` counts the connections that are closed because of a limit.
-    `render_problem(status, message)` is the body of an answer to a request that the application does not get to see.
+    The application's `refusal` is asked about every request once its header is there, before its body is taken.
     """
 
-    def __init__(
-        self,
-        application: Flask,
-        settings: HttpSettings,
-        listener: socket.socket,
-        admit: Admit,
-        metrics: Metrics,
-        render_problem: Callable[[int, str], bytes] = render_as_json,
-    ) -> None:
-        self.settings, self.admit, self.metrics = settings, admit, metrics
-        self.render_problem = render_problem
+    def __init__(self, app: Application, settings: HttpSettings, listener: socket.socket) -> None:
+        self.app, self.settings = app, settings
         self.channel_class = Channel
         self.max_connections = within_file_limit(settings.max_connections)
         self.is_host_allowed = allowed_hosts(listener.getsockname()[0], settings.allowed_hosts)
@@ -205,7 +193,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         dispatcher.set_thread_count(adjustments.threads)
         info = (listener.family, listener.type, listener.proto, listener.getsockname())
         super().__init__(
-            application, {}, True, listener, dispatcher=dispatcher, adj=adjustments, sockinfo=info, bind_socket=False
+            app.flask, {}, True, listener, dispatcher=dispatcher, adj=adjustments, sockinfo=info, bind_socket=False
         )
 
     def turn(self, timeout_s: float) -> None:
@@ -266,7 +254,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
 
     def _close(self, channel: Channel, reason: str) -> None:
         channel.will_close = True  # the next turn closes it: a socket opened in this one must not get its number
-        self.metrics.add("grrm_connections_closed_total", reason=reason)
+        self.app.metrics.add("grrm_connections_closed_total", reason=reason)
 
 
 def _rank_to_close(channel: Channel) -> tuple[bool, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -76,6 +77,14 @@ class HostedJudge:
     def takes_turns(self) -> bool:
         """True if the judge has one call at a time."""
         return self.scheduler is None
+
+    def is_idle(self) -> bool:
+        """True if the model is not at work."""
+        if self.scheduler is not None:
+            return self.scheduler.n_running == 0
+        idle = threading.Event()
+        self.when_idle(idle.set)
+        return idle.is_set()
 
 
 def build_hosted_judges(settings: Settings) -> list[HostedJudge]:

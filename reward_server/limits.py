@@ -1,4 +1,4 @@
-"""Bounds on what one request may hold, and on what is judged at once.
+"""Bounds on what one request may hold, and on the work at once.
 
 A refusal points to the place that is at fault. A request has hundreds of texts: where one stands is spelt out only once
 it is refused.
@@ -22,12 +22,12 @@ BYTES_PER_TOKEN = 4  # of a request's body, which has names of fields too; the j
 
 
 class Slots:
-    """Slots of requests that are being judged or wait for it; thread-safe.
+    """Slots of requests that are worked on or wait for it; thread-safe.
 
     A request that is larger than the whole budget is let in where it is alone.
     """
 
-    def __init__(self, max_requests: int, max_tokens: int) -> None:
+    def __init__(self, max_requests: int, max_tokens: float) -> None:
         self._max_requests, self._max_tokens = max_requests, max_tokens
         self._n_tokens = 0
         self._lock = threading.Lock()
@@ -39,9 +39,9 @@ class Slots:
         n_tokens = n_bytes // BYTES_PER_TOKEN
         with self._lock:
             if self.n_requests >= self._max_requests:
-                raise RequestProblem(503, "too many requests are being judged", retry_after_s=1)
+                raise RequestProblem(503, "too many requests are under way", code="overloaded", retry_after_s=1)
             if self.n_requests and self._n_tokens + n_tokens > self._max_tokens:
-                raise RequestProblem(503, "too many tokens are being judged", retry_after_s=1)
+                raise RequestProblem(503, "too many tokens are under way", code="overloaded", retry_after_s=1)
             self.n_requests += 1
             self._n_tokens += n_tokens
         try:

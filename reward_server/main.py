@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -20,14 +18,9 @@ from grrm.judges.interface import Judge
 from grrm.judges.registry import judge_help
 from grrm.startup import share_heap
 
-from .access import bind, read_token
+from .access import bind
 from .hosting import HostedJudge, build_hosted_judges
-from .running import leave, run_until_stopped
 from .settings import LogFormat, Settings, load_settings
-from .tls import server_context
-
-logger = logging.getLogger(__name__)
-LONGEST_TURN_S = 0.5
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,13 +99,9 @@ def main(
 def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
     with _naming_missing_packages():
-        from .logs import configure_logging
+        from .running import listening
     share_heap()
-    configure_logging(settings.log_file, settings.log_format)
-    server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
-    token = read_token(settings.token_file, settings.token_env)
-    # Bound before the model is loaded, which may take minutes: a port in use is an error at once, early clients wait.
-    with bind(settings.host, settings.port, token) as listener:
+    with listening(settings) as (listener, token):
         serve(settings, build_hosted_judges(settings), token, listener)
 
 
@@ -122,24 +111,14 @@ def serve(
     token: str | None,
     listener: socket.socket | None = None,
 ) -> None:
-    """Serves `judge`, or several, the default one first, until SIGTERM or SIGINT.
-
-    It prints `listening on URL` once connections are accepted.
-
-    Then it takes no more requests and ends once those it has are answered. Raises SystemExit 1 where `drain_timeout_s`
-    or a second signal ended it before.
-    """
+    """Serves `judge`, or several, the default one first, as `serve_until_stopped` says."""
     with _naming_missing_packages():
         from .app import RewardApp
-        from .front import Front
+        from .running import serve_until_stopped
     listener = listener or bind(settings.host, settings.port, token)
-    app = RewardApp(settings, judge, token)
-    front = Front(app.flask, settings, listener, app.refusal, app.metrics)
     slowest_s = max(judge_settings.judge_deadline_s for judge_settings in settings.named_judges().values())
     allowed_s = slowest_s if settings.drain_timeout_s is None else settings.drain_timeout_s
-    n_unanswered = run_until_stopped(front, allowed_s, app.begin_stopping)
-    if n_unanswered or not all(map(_is_idle, app.judges)):
-        leave(1 if n_unanswered else 0)
+    serve_until_stopped(RewardApp(settings, judge, token), settings, listener, allowed_s)
 
 
 @contextmanager
@@ -150,11 +129,3 @@ def _naming_missing_packages() -> Iterator[None]:
         raise UserError(
             f"the reward server needs the package {error.name}: install it with `pip install 'paddle-grrm[server]'`"
         ) from error
-
-
-def _is_idle(hosted: HostedJudge) -> bool:
-    if hosted.scheduler is not None:
-        return hosted.scheduler.n_running == 0
-    idle = threading.Event()
-    hosted.when_idle(idle.set)
-    return idle.is_set()

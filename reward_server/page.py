@@ -9,17 +9,13 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from importlib import resources
 
-from flask import Blueprint, Response
 from pydantic import BaseModel
 
-from grrm.gqm.groups import Group, Status
+from grrm.gqm.groups import Status
 from grrm.rewards.protocol import WireVerdict
-
-from .hosting import HostedJudge
 
 N_RECENT, N_LATENCIES = 20, 500
 
@@ -100,49 +96,9 @@ class Live:
         )
 
 
-def page_routes(
-    judges: Sequence[HostedJudge],
-    live: Live,
-    load: Callable[[], tuple[int, int]],
-    read_groups: Callable[[], tuple[HostedJudge, list[Group]]],
-    slot: Callable[[], AbstractContextManager[None]],
-) -> Blueprint:
-    """The page, and what it asks the server besides verdicts.
-
-    `load` tells how many requests are at the judge and how many wait, `read_groups` reads the groups of a request
-    and whom it asks, `slot` is a place among the requests that are judged: making prompts is half of that work.
-    """
-    routes = Blueprint("page", __name__)
+def load_page() -> tuple[str, dict[str, str]]:
+    """The page, and headers that keep it to its own script and style, named by their hashes, and to this server."""
     html = resources.files("grrm_reward_server").joinpath("page/index.html").read_text(encoding="utf-8")
-    headers = page_headers(html)
-
-    @routes.get("/")
-    def get_page() -> Response:
-        return Response(html, content_type="text/html; charset=utf-8", headers=headers)
-
-    @routes.get("/v1/judges")
-    def get_judges() -> Response:
-        return _json(JudgesAnswer(judges=[JudgeName(name=hosted.name, model=hosted.model) for hosted in judges]))
-
-    @routes.get("/v1/live")
-    def get_live() -> Response:
-        return _json(live.answer(*load()))
-
-    @routes.post("/v1/prompts")
-    def post_prompts() -> Response:
-        hosted, groups = read_groups()
-        with slot():
-            return _json(PromptsAnswer(prompts=[hosted.prompts_of(group) for group in groups]))
-
-    return routes
-
-
-def _json(answer: BaseModel) -> Response:
-    return Response(answer.model_dump_json(), mimetype="application/json")
-
-
-def page_headers(html: str) -> dict[str, str]:
-    """Headers that keep the page to its own script and style, named by their hashes, and to this server."""
     policy = [
         "default-src 'none'",
         f"script-src {_hash_of('script', html)}",
@@ -152,7 +108,8 @@ def page_headers(html: str) -> dict[str, str]:
         "form-action 'none'",
         "frame-ancestors 'none'",
     ]
-    return {
+    return html, {
+        "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": "; ".join(policy),
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",

@@ -9,6 +9,8 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.receiver import ChunkedReceiver
 from waitress.utilities import Error
 
+from .problems import RequestProblem
+
 MAX_HEADER_BYTES = 2**15
 MAX_LENGTH_DIGITS = 19
 MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES = 2**10, 2**13  # beyond what ends in one read
@@ -17,7 +19,7 @@ FOREIGN_HOST = "this server is not called that: use its own address, or name it 
 TWO_LENGTHS = "Content-Length and Transfer-Encoding exclude one another: send one of them"
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
-Admit = Callable[[str, str, str | None], tuple[int, str] | None]
+Admit = Callable[[str, str, str | None], RequestProblem | None]
 
 
 class Refusal(Error):  # type: ignore[misc]
@@ -65,7 +67,7 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
             return 421, FOREIGN_HOST
         refusal = self._admit(self.command, self.path, self.headers.get("AUTHORIZATION"))
         if refusal is not None:
-            return refusal
+            return refusal.status, refusal.message
         if self.command not in _WITH_BODY and (self.chunked or self.content_length):
             return 400, f"{self.command} takes no body: send it without one"
         if self.content_length > self._max_body_bytes:

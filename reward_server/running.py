@@ -1,22 +1,27 @@
-"""From the first connection to an orderly end: what every HTTP server of this package does with its front."""
+"""From a bound socket to an orderly end: what every HTTP server of this package does."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from grrm.startup import freeze_gc
 
-if TYPE_CHECKING:
-    from .front import Front
+from .access import bind, read_token
+from .application import Application
+from .front import Front
+from .logs import configure_logging
+from .settings import HttpSettings
+from .tls import server_context
 
 logger = logging.getLogger(__name__)
 LONGEST_TURN_S = 0.5
@@ -24,12 +29,28 @@ LONGEST_TURN_S = 0.5
 SWITCH_INTERVAL_S = 0.0005
 
 
-def run_until_stopped(front: Front, drain_timeout_s: float, begin_stopping: Callable[[], None]) -> int:
+@contextmanager
+def listening(settings: HttpSettings) -> Iterator[tuple[socket.socket, str | None]]:
+    """The bound socket and the token of a server whose model is yet to be loaded.
+
+    That may take minutes: until then early clients wait, and a port in use or a wrong file is a UserError at once.
+    """
+    configure_logging(settings.log_file, settings.log_format)
+    server_context(settings.certfile, settings.keyfile)
+    token = read_token(settings.token_file, settings.token_env)
+    with bind(settings.host, settings.port, token) as listener:
+        yield listener, token
+
+
+def serve_until_stopped(
+    app: Application, settings: HttpSettings, listener: socket.socket, drain_timeout_s: float
+) -> None:
     """Serves until SIGTERM or SIGINT; prints `listening on URL` once connections are accepted.
 
-    Then `begin_stopping()` is called, after which no more requests may be taken. Returns how many connections are still
-    owed an answer when all are answered, `drain_timeout_s` have passed, or a second signal has come.
+    Then it takes no more requests and ends once those it has are answered. Raises SystemExit 1 where `drain_timeout_s`
+    or a second signal ended it before.
     """
+    front = Front(app, settings, listener)
     stops = _Stops(front.pull_trigger)
     host, port = front.socket.getsockname()[:2]
     click.echo(f"listening on {front.scheme}://{f'[{host}]' if ':' in host else host}:{port}")
@@ -37,18 +58,14 @@ def run_until_stopped(front: Front, drain_timeout_s: float, begin_stopping: Call
     freeze_gc()  # or each collection during a request would also go through all that was imported
     while not stops.count:
         front.turn(LONGEST_TURN_S)
-    begin_stopping()
+    app.begin_stopping()
     n_unanswered = _drain(front, stops, drain_timeout_s)
     if n_unanswered:
         logger.error("ended with %d requests unanswered", n_unanswered)
-    return n_unanswered
-
-
-def leave(code: int) -> None:
-    """End the process at once, with what its threads do: a model's would make Python's teardown abort."""
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)
+    if n_unanswered or not app.is_idle():  # the threads of a model would make Python's teardown abort
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(1 if n_unanswered else 0)
 
 
 class _Stops:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
 
 from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
 from grrm.errors import UserError, first_error, require_known, suggestion
@@ -44,6 +45,12 @@ class HttpSettings(BaseModel):
     max_in_flight: Count = 64  # scoring requests at once; more are told to come back
 
 
+CHOICES: dict[str, tuple[str, Sequence[str]]] = {  # by key: noun, permitted values
+    "backend": ("backend", BACKENDS),
+    "chat_template": ("chat template", CHAT_TEMPLATES),
+    "dtype": ("dtype", DTYPES),
+    "extractor_type": ("extractor", EXTRACTOR_TYPES),
+}
 JUDGE_KEYS = (
     *("judge", "judge_options", "gates", "judge_deadline_s", "model", "openai_urls", "openai_token_env", "tokenizer"),
     *("backend", "fastdeploy_options", "chat_template", "dtype", "max_num_seqs", "max_batched_tokens"),
@@ -87,25 +94,22 @@ class Settings(HttpSettings):
     @field_validator("judge")
     @classmethod
     def _check_judge(cls, judge: str) -> str:
-        try:
+        with _as_value_error():
             check_judge_name(judge, (*judge_names(), MIXTURE))
-        except UserError as error:
-            raise ValueError(str(error)) from error  # pydantic adds the key
         return judge
 
     @field_validator("judges")
     @classmethod
     def _judges_with_settings(cls, judges: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, values in judges.items():
-            try:
+            with _as_value_error():
                 for key in values:
                     require_known(f"setting of judge {name!r}", key, JUDGE_KEYS)
+            try:
                 cls.model_validate(values)
             except ValidationError as error:
                 _, key, message = first_error(error)
                 raise ValueError(f"{key!r} of judge {name!r}: {message}") from error
-            except UserError as error:
-                raise ValueError(str(error)) from error
         return judges
 
     @property
@@ -125,25 +129,25 @@ class Settings(HttpSettings):
             raise UserError(f"two judges are called {self.judge!r}: give the one in 'judges' another name")
         return {self.judge: self, **named}
 
-    @field_validator("backend")
+    @field_validator(*CHOICES)
     @classmethod
-    def _check_backend(cls, backend: str) -> str:
-        return _checked("backend", backend, BACKENDS)
+    def _check_choice(cls, name: str, info: ValidationInfo) -> str:
+        with _as_value_error():
+            noun, names = CHOICES[str(info.field_name)]
+            require_known(noun, name, names)
+        return name
 
-    @field_validator("chat_template")
-    @classmethod
-    def _check_template(cls, chat_template: str) -> str:
-        return _checked("chat template", chat_template, CHAT_TEMPLATES)
 
-    @field_validator("dtype")
-    @classmethod
-    def _check_dtype(cls, dtype: str) -> str:
-        return _checked("dtype", dtype, DTYPES)
+class CompletionSettings(HttpSettings):
+    """The settings of the completions server with their defaults."""
 
-    @field_validator("extractor_type")
-    @classmethod
-    def _check_extractor(cls, extractor_type: str) -> str:
-        return _checked("extractor", extractor_type, EXTRACTOR_TYPES)
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    max_body_bytes: Count = 16 * 2**20
+    max_in_flight: Count = 256  # requests at once; more are told to come back
+    max_prompts: Count = 1024  # in a request
+    max_prompt_chars: Count = 4 * 2**20  # in a request, of all its texts
+    max_choices: Count = 1024  # in a request, of all its prompts
+    request_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0
 
 
 def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
@@ -170,12 +174,12 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
         raise UserError(f"reward server setting {key!r} in {location} is wrong: {message}") from error
 
 
-def _checked(noun: str, name: str, names: Sequence[str]) -> str:
+@contextmanager
+def _as_value_error() -> Iterator[None]:
     try:
-        require_known(noun, name, names)
+        yield
     except UserError as error:
         raise ValueError(str(error)) from error  # pydantic adds the key
-    return name
 
 
 def _read_yaml(path: str) -> dict[str, Any]:

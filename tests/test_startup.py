@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 import sys
 
 import pytest
+from support.command_line import python
 
 from grrm import startup
+from grrm.entry import run_main
 
 OURS = (
     "MKL_DEBUG_CPU_TYPE",
@@ -69,7 +70,7 @@ def configured(monkeypatch, **preset: str) -> dict[str, str | None]:
         f"print(json.dumps({{name: os.environ.get(name) for name in {OURS}}}))\n"
         "assert 'paddle' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = python("-c", code)
     assert done.stderr == ""
     return json.loads(done.stdout)
 
@@ -128,13 +129,13 @@ print(flushed, before > 0, float(after[0]), float(seen[0][0]))
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the control register is x86's")
 def test_products_too_small_for_a_float_are_zero_here_and_in_later_threads():
-    done = subprocess.run([sys.executable, "-c", DENORMAL], capture_output=True, text=True, timeout=120, check=True)
+    done = python("-c", DENORMAL)
     assert done.stdout.split() == ["True", "True", "0.0", "0.0"]
 
 
 def test_denormals_stay_where_nobody_knows_how_to_flush_them():
     code = "from grrm import startup; startup.platform.machine = lambda: 'riscv64'; print(startup.flush_denormals())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = python("-c", code)
     assert done.stdout.strip() == "False"
 
 
@@ -148,7 +149,7 @@ def test_what_was_imported_is_not_looked_through_for_garbage_again():
         "import weakref\nnode = Node()\nnode.self = node\nseen = weakref.ref(node)\ndel node\ngc.collect()\n"
         "assert seen() is None"
     )
-    subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert python("-c", code).returncode == 0
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked")
@@ -164,7 +165,7 @@ for _ in range(3):
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 print(json.dumps([kept, faults]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = python("-c", code)
     kept, (first, *later) = json.loads(done.stdout)
     assert kept
     assert max(later) < first / 10
@@ -193,5 +194,64 @@ for thread in threads:
 with open("/proc/self/statm") as file:
     print(int(file.read().split()[1]) * 4096 / 1e6)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = python("-c", code)
     assert float(done.stdout) < 3 * 64 + 150  # eight heaps would hold 512 MB
+
+
+# --- what a package that is not installed looks like at every entry point
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [("safetensors", "cpu"), ("paddle", "cpu"), ("flask", "server"), ("sacrebleu", "metrics"), ("gguf", "models")],
+)
+def test_a_package_of_an_extra_that_is_missing_is_one_sentence(package, extra, capsys):
+    def main():
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    with pytest.raises(SystemExit) as caught:
+        run_main(main)
+    assert caught.value.code == 2
+    words = capsys.readouterr().err
+    assert words.startswith(f"error: the package {package} is not installed: run `pip install 'paddle-grrm[{extra}]'`")
+    assert words.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["grrm.nowhere", "paddle.nowhere"])
+def test_a_module_that_no_extra_installs_is_a_defect(module):
+    def main():
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    with pytest.raises(ModuleNotFoundError):
+        run_main(main)
+
+
+HEAVY = ("paddle", "paddlenlp", "torch")
+HOSTED = (
+    "from grrm_reward_server import app, hosting, main, settings\nhosting.build_hosted_judge(settings.Settings({}))"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import grrm; dir(grrm)", ("paddle", "numpy", "requests", "pydantic")),
+        ("import grrm.config", HEAVY),
+        ("import grrm.engine.options, grrm.engine.open", HEAVY),
+        ("import grrm; grrm.rank; grrm.translate", HEAVY),
+        ("from grrm.engine.open import open_generator; open_generator(None, urls=['http://127.0.0.1:1'])", HEAVY),
+        ("import grrm.cli, grrm.cli.commands.doctor, grrm.config.plan", HEAVY),
+        ("import grrm.algorithms.advantages", HEAVY),
+        ("import grrm_reward_server.main, grrm_reward_server.app, grrm.rewards.client", HEAVY),
+        (HOSTED.format("judge='chrf'"), HEAVY),
+        (HOSTED.format("judge='gqm', openai_urls=['http://127.0.0.1:1']"), HEAVY),
+        (
+            "from grrm.gqm.languages import *\n"
+            "[display_name(lang) + language_code(lang) for pair in LANG_NAMES.items() for lang in pair]",
+            ("babel",),
+        ),
+    ],
+)
+def test_what_is_not_needed_is_not_imported(code, absent):
+    done = python("-c", f"import sys\n{code}\nprint([name for name in {absent} if name in sys.modules])")
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

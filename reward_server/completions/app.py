@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import secrets
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 
 from flask import Response
 
@@ -16,16 +15,15 @@ from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
 from grrm.judges.interface import least_tokens
 
-from ..application import STOPPING, Application
+from ..application import Application, json_response
 from ..bodies import BodyLimits, check_structure, client_has_gone, read_json_body
 from ..metrics import COUNTERS, HISTOGRAMS, Metrics
-from ..problems import RequestProblem
+from ..problems import RequestProblem, defect
+from ..settings import CompletionSettings
 from .answers import ChatForm, Form
 from .replies import Choice, Replies, ServedModel
-from .settings import CompletionSettings
-from .wire import COMPLETION_TOKENS, ApiError, ChatRequest, CompletionRequest, read_request
+from .wire import COMPLETION_TOKENS, ChatRequest, CompletionRequest, read_request
 
-logger = logging.getLogger(__name__)
 FIELDS = 1000  # of a request, its messages and their parts aside
 COMPLETION_COUNTERS = {
     **{name: COUNTERS[name] for name in ("grrm_requests_total", "grrm_connections_closed_total")},
@@ -50,14 +48,10 @@ class CompletionsApp(Application):
                 "grrm_sequences_waiting": ("Completions waiting now.", lambda: model.scheduler.n_waiting),
             },
         )
-        super().__init__("grrm_completions", metrics, token=token, max_body_bytes=settings.max_body_bytes)
-        self._slots = threading.BoundedSemaphore(settings.max_in_flight)
+        super().__init__(settings, metrics, token)
         self._created = int(time.time())
         n_texts = settings.max_prompts + FIELDS
         self._limits = BodyLimits(8 * n_texts, 2 * n_texts, settings.max_body_bytes // 2)
-        self._add_views()
-
-    def _add_views(self) -> None:
         views: list[tuple[str, str, Callable[..., Response]]] = [
             ("POST", "/v1/completions", self.post_completions),
             ("POST", "/v1/chat/completions", self.post_chat_completions),
@@ -68,13 +62,14 @@ class CompletionsApp(Application):
             ("GET", "/readyz", self.get_readyz),
         ]
         self.add_routes(views)
-        self.flask.register_error_handler(ApiError, ApiError.response)
-        self.flask.register_error_handler(RequestProblem, _answer_problem)
-        self.flask.register_error_handler(Exception, _answer_defect)
 
-    def problem(self, status: int, message: str) -> Response:
-        """An error in OpenAI's form."""
-        return ApiError(status, message, code="invalid_api_key" if status == 401 else None).response()
+    def error_body(self, problem: RequestProblem) -> bytes:
+        """The error in OpenAI's form."""
+        return json.dumps(_error(problem)).encode()
+
+    def is_idle(self) -> bool:
+        """True if no completion is under way."""
+        return self.model.scheduler.n_running == 0
 
     def post_completions(self) -> Response:
         """Completions of complete prompts, given as texts or as token ids."""
@@ -82,7 +77,7 @@ class CompletionsApp(Application):
         self._check_model(params.model)
         n_prompts = len(params.prompts)
         if n_prompts > self.settings.max_prompts or not n_prompts:
-            raise ApiError(400, f"{n_prompts} prompts: send 1 to {self.settings.max_prompts}", param="prompt")
+            raise RequestProblem(400, f"{n_prompts} prompts: send 1 to {self.settings.max_prompts}", field="prompt")
         self._check_chars("prompt", (prompt for prompt in params.prompts if isinstance(prompt, str)))
         form = self._form(Form, "cmpl", params)
         return self._complete(params, params.prompts, params.max_tokens or COMPLETION_TOKENS, form)
@@ -92,32 +87,32 @@ class CompletionsApp(Application):
         params = read_request(ChatRequest, self._body())
         self._check_model(params.model)
         if self.model.render is None:
-            raise ApiError(400, "this server's model has no chat template: use /v1/completions", param="messages")
+            raise RequestProblem(400, "this server's model has no chat template: use /v1/completions", field="messages")
         turns = [message.turn() for message in params.messages]
         self._check_chars("messages", (turn["content"] for turn in turns))
         try:
             prompt = self.model.render(turns)
         except ValueError as error:
-            raise ApiError(400, f"the chat template refuses these messages: {error}", param="messages") from error
+            raise RequestProblem(400, f"the chat template refuses these messages: {error}", field="messages") from error
         return self._complete(params, [prompt], params.limit, self._form(ChatForm, "chatcmpl", params))
 
     def get_models(self) -> Response:
         """The one model."""
-        return _json({"object": "list", "data": [self._card()]})
+        return json_response({"object": "list", "data": [self._card()]})
 
     def get_model(self, name: str) -> Response:
         """The model called `name`."""
         self._check_model(name)
-        return _json(self._card())
+        return json_response(self._card())
 
     def get_health(self) -> Response:
         """The process answers; its model was loaded before it took connections."""
-        return _json({"status": "alive"})
+        return json_response({"status": "alive"})
 
     def get_readyz(self) -> Response:
         """Readiness: completions are taken."""
-        self._refuse_when_stopping()
-        return _json({"status": "ready"})
+        self.require_running()
+        return json_response({"status": "ready"})
 
     def _complete(
         self,
@@ -128,18 +123,17 @@ class CompletionsApp(Application):
     ) -> Response:
         """The answer; without `max_tokens` a reply may fill the room behind the first prompt."""
         if len(sent) * params.n_choices > self.settings.max_choices:
-            raise ApiError(400, f"n times the prompts exceeds {self.settings.max_choices}", param="n")
-        self._take_slot()
-        try:
-            prompts = self._encoded(sent, client_has_gone())
-            replies = self._replies(params, prompts, max_tokens)
+            raise RequestProblem(400, f"n times the prompts exceeds {self.settings.max_choices}", field="n")
+        with ExitStack() as resources:
+            resources.enter_context(self.slot())
+            try:
+                prompts = self._encoded(sent, client_has_gone())
+                replies = self._replies(params, prompts, max_tokens)
+            except UserError as error:
+                raise RequestProblem(400, str(error), field="prompt") from error
             response = self._stream(params, form, replies) if params.stream else self._complete_reply(form, replies)
-        except BaseException as error:
-            self._slots.release()
-            if isinstance(error, UserError):
-                raise ApiError(400, str(error), param="prompt") from error
-            raise
-        response.call_on_close(lambda: self._finish(replies))
+            resources.callback(self._finish, replies)
+            response.call_on_close(resources.pop_all().close)
         return response
 
     def _replies(
@@ -165,10 +159,10 @@ class CompletionsApp(Application):
         )
 
     def _check_chars(self, param: str, texts: Iterable[str]) -> None:
-        """Raises ApiError for more text than a request may have, before anything is done with it."""
+        """Raises RequestProblem for more text than a request may have, before anything is done with it."""
         n_chars, limit = sum(map(len, texts)), self.settings.max_prompt_chars
         if n_chars > limit:
-            raise ApiError(400, f"{n_chars} characters exceed the limit of {limit} of a request", param=param)
+            raise RequestProblem(400, f"{n_chars} characters exceed the limit of {limit} of a request", field=param)
 
     def _encoded(self, sent: Sequence[str | list[int]], is_gone: Callable[[], bool]) -> list[list[int]]:
         """The prompts as tokens; of one that is too long no more are made than are needed to tell."""
@@ -177,9 +171,9 @@ class CompletionsApp(Application):
         prompts = []
         for prompt in sent:
             if is_gone():
-                raise ApiError(503, "the client has gone", code="client_gone")
+                raise RequestProblem(503, "the client has gone", code="client_gone")
             if time.monotonic() > ends:
-                raise ApiError(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
+                raise RequestProblem(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
             if isinstance(prompt, str):
                 least = least_tokens(lambda text: len(self.model.encode(text)), prompt, limit)
                 if least > limit:
@@ -196,8 +190,8 @@ class CompletionsApp(Application):
         for piece in replies.pieces(is_gone, self.settings.request_timeout_s):
             choices[piece.index].add(piece)
         if is_gone():
-            raise ApiError(503, "the client has gone", code="client_gone")
-        return _json(form.complete(choices, replies))
+            raise RequestProblem(503, "the client has gone", code="client_gone")
+        return json_response(form.complete(choices, replies))
 
     def _stream(self, params: CompletionRequest | ChatRequest, form: Form, replies: Replies) -> Response:
         events = self._events(params, form, replies, client_has_gone())
@@ -215,14 +209,13 @@ class CompletionsApp(Application):
             if params.wants_usage:
                 yield _event(form.last_chunk(replies))
             yield b"data: [DONE]\n\n"
-        except ApiError as error:
-            yield _event(error.body())
+        except RequestProblem as error:
+            yield _event(_error(error))
         except Exception as error:  # noqa: BLE001 - the answer has begun: its end is the place to tell
-            yield _event(_defect(error).body())
+            yield _event(_error(defect(error)))
 
     def _finish(self, replies: Replies) -> None:
         replies.cancel()
-        self._slots.release()
         self.metrics.add("grrm_prompt_tokens_total", replies.n_prompt_tokens)
         self.metrics.add("grrm_completion_tokens_total", replies.n_tokens)
 
@@ -237,55 +230,28 @@ class CompletionsApp(Application):
         )
 
     def _body(self) -> bytes:
-        self._refuse_when_stopping()
-        body = read_json_body(self.settings.max_body_bytes)
+        body = read_json_body()
         check_structure(body, self._limits)
         return body
 
     def _check_model(self, name: str) -> None:
         if name != self.model.name:
             message = f"The model `{name[:200]}` does not exist: this server has `{self.model.name}`"
-            raise ApiError(404, message, param="model", code="model_not_found")
+            raise RequestProblem(404, message, field="model", code="model_not_found")
 
-    def _too_long(self, n_tokens: str) -> ApiError:
+    def _too_long(self, n_tokens: str) -> RequestProblem:
         most = self.model.scheduler.max_prompt_tokens + 1
         message = f"This model's maximum context length is {most} tokens, but the prompt has {n_tokens}."
-        return ApiError(400, message, param="prompt", code="context_length_exceeded")
-
-    def _take_slot(self) -> None:
-        if not self._slots.acquire(blocking=False):
-            raise ApiError(503, "too many requests are being answered", code="overloaded", retry_after_s=1)
-
-    def _refuse_when_stopping(self) -> None:
-        if self.is_stopping:
-            raise ApiError(503, STOPPING, code="stopping", retry_after_s=5)
+        return RequestProblem(400, message, field="prompt", code="context_length_exceeded")
 
     def _card(self) -> dict[str, object]:
         return {"id": self.model.name, "object": "model", "created": self._created, "owned_by": "paddle-grrm"}
 
 
-def render_problem(status: int, message: str) -> bytes:
-    """The body of an error that the application does not get to see."""
-    return json.dumps(ApiError(status, message).body()).encode()
-
-
-def _json(answer: dict[str, object]) -> Response:
-    return Response(json.dumps(answer, allow_nan=False), mimetype="application/json")
+def _error(problem: RequestProblem) -> dict[str, object]:
+    kind = "invalid_request_error" if problem.status < 500 else "server_error"
+    return {"error": {"message": problem.message, "type": kind, "param": problem.field, "code": problem.code}}
 
 
 def _event(message: dict[str, object]) -> bytes:
     return f"data: {json.dumps(message, allow_nan=False)}\n\n".encode()
-
-
-def _answer_problem(problem: RequestProblem) -> Response:
-    return ApiError(problem.status, problem.message, param=problem.field).response()
-
-
-def _defect(error: Exception) -> ApiError:
-    reference_id = uuid.uuid4().hex[:12]
-    logger.error("a completion failed, reference %s", reference_id, exc_info=error)
-    return ApiError(500, f"the server failed, its log has the details under {reference_id}", code="server_error")
-
-
-def _answer_defect(error: Exception) -> Response:
-    return _defect(error).response()

@@ -11,7 +11,7 @@ from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
 from grrm.engine.submission import NewTokens, Submission
 
-from .wire import ApiError
+from ..problems import RequestProblem
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a character of which some bytes are missing is decoded to
 
@@ -150,14 +150,14 @@ class Replies:
     def pieces(self, is_gone: Callable[[], bool], timeout_s: float) -> Iterator[Piece]:
         """Yield the new parts, choice by choice, until all have ended or the client is gone.
 
-        Raises ApiError 504 where they have not within `timeout_s`, and what the engine raises.
+        Raises RequestProblem 504 where they have not within `timeout_s`, and what the engine raises.
         """
         ends = time.monotonic() + timeout_s
         texts = [ReplyText(self._model.decode, self._stops) for _ in range(self.n_choices)]
         try:
             while self._submission.open and not is_gone():
                 if (remaining_s := ends - time.monotonic()) <= 0:
-                    raise ApiError(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
+                    raise RequestProblem(504, f"the completion took longer than {timeout_s:g} s", code="timeout")
                 event = self._submission.next(min(remaining_s, POLL_S))
                 if event is None:
                     continue

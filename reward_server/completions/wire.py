@@ -1,4 +1,4 @@
-"""The requests of `/v1/completions` and `/v1/chat/completions`, and the form of a refusal.
+"""The requests of `/v1/completions` and `/v1/chat/completions`.
 
 Every parameter of the protocol has its effect or is refused by name; a value that asks for nothing is let pass.
 """
@@ -9,10 +9,11 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
-from flask import Response
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from grrm.errors import first_error
+
+from ..problems import RequestProblem
 
 MAX_STOPS = 16
 MAX_CHOICES = 128
@@ -27,35 +28,6 @@ _FORMS = {
     "content": "a message's content must be a text, or a list of parts of type text",
 }
 Request = TypeVar("Request", "CompletionRequest", "ChatRequest")
-
-
-class ApiError(Exception):
-    """A request that gets no completion; `param` names the parameter that is at fault."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after_s: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
-        self.retry_after_s = retry_after_s
-
-    def body(self) -> dict[str, Any]:
-        """The error in OpenAI's form."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
-
-    def response(self) -> Response:
-        """The error as an answer."""
-        response = Response(json.dumps(self.body()), status=self.status, mimetype="application/json")
-        if self.retry_after_s is not None:
-            response.headers["Retry-After"] = str(self.retry_after_s)
-        return response
 
 
 class StreamOptions(BaseModel):
@@ -135,7 +107,7 @@ class CompletionRequest(_Sampled):
         return self.logprobs is not None
 
     def check(self) -> None:
-        """Raises ApiError for what cannot be done."""
+        """Raises RequestProblem for what cannot be done."""
         if self.logprobs and self.stream:
             raise _unsupported("logprobs", "a stream has those of the tokens drawn alone: send 0")
 
@@ -199,11 +171,11 @@ class ChatRequest(_Sampled):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def check(self) -> None:
-        """Raises ApiError for what cannot be done; there is nothing beyond what every request may not have."""
+        """Raises RequestProblem for what cannot be done; there is nothing beyond what every request may not have."""
 
 
 def read_request(kind: type[Request], body: bytes) -> Request:
-    """The request in `body`. Raises ApiError that names the first parameter that is wrong or has no effect here."""
+    """The request in `body`. Raises RequestProblem for the first parameter that is wrong or without effect."""
     try:
         request = kind.model_validate_json(body)
     except ValidationError as error:
@@ -217,16 +189,20 @@ def read_request(kind: type[Request], body: bytes) -> Request:
     return request
 
 
-def _malformed(error: ValidationError) -> ApiError:
+def _malformed(error: ValidationError) -> RequestProblem:
     kind, location, message = first_error(error)
     if kind == "json_invalid":
-        return ApiError(400, f"the body is not JSON: {message}")
+        return RequestProblem(400, f"the body is not JSON: {message}")
     param = location.partition(".")[0].partition("[")[0] or None
     if kind == "extra_forbidden" and "." not in location:
-        return ApiError(400, f"Unrecognized request argument supplied: {param}", param=param, code="unknown_parameter")
+        return RequestProblem(
+            400, f"Unrecognized request argument supplied: {param}", field=param, code="unknown_parameter"
+        )
     message = next((form for part, form in _FORMS.items() if kind != "missing" and part in location), message)
-    return ApiError(400, f"parameter {param}: {message}" if param else message, param=param, code="invalid_value")
+    return RequestProblem(400, f"parameter {param}: {message}" if param else message, field=param, code="invalid_value")
 
 
-def _unsupported(param: str, remedy: str) -> ApiError:
-    return ApiError(400, f"parameter {param} is not supported: {remedy}", param=param, code="unsupported_parameter")
+def _unsupported(param: str, remedy: str) -> RequestProblem:
+    return RequestProblem(
+        400, f"parameter {param} is not supported: {remedy}", field=param, code="unsupported_parameter"
+    )

@@ -56,10 +56,3 @@ def test_what_a_processor_would_only_emulate_is_not_compared(decode, monkeypatch
     monkeypatch.setattr("grrm_csrc.bf16.is_native", lambda precision: native and precision == "bfloat16")
     names = ("ours-fp32", "ours-bf16", "ours-bf16-2ranks", "ours-int8")
     assert [decode.is_supported(name) for name in names] == [True, native, native, False]
-
-
-def test_without_the_other_engines_a_line_says_how_to_get_them(decode, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
-    decode.main(["--out", str(tmp_path / "result.json")])
-    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
-    assert not (tmp_path / "result.json").exists()

@@ -40,10 +40,3 @@ def test_what_differs_is_counted_and_the_largest_difference_is_found(parity, tmp
     assert result["largest_gap_float64"] < 1e-6 < result["largest_gap_float32"] < 1e-3
     np.save(tmp_path / "1-float64.npy", forward(weights, ids[1]) + 0.5)
     assert parity.compare(tmp_path / "model", theirs, tmp_path)["largest_gap_float64"] == pytest.approx(0.5, abs=1e-4)
-
-
-def test_without_transformers_nothing_is_compared(parity, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
-    parity.main(["--out", str(tmp_path / "out.json")])
-    assert "Nothing is compared" in capsys.readouterr().out
-    assert not (tmp_path / "out.json").exists()

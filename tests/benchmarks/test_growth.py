@@ -43,10 +43,3 @@ def test_a_picture_is_drawn(growth, tmp_path):
     ]
     growth.draw({"rows": rows}, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_the_models_a_line_says_how_to_get_them(growth, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
-    growth.main(["--out", str(tmp_path / "growth.json"), "--figure", str(tmp_path / "growth.png")])
-    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())

@@ -41,20 +41,6 @@ def test_trainers_take_turns_and_the_step_that_warms_up_does_not_count(grpo_step
     assert "0.50 of TRL's" in capsys.readouterr().out
 
 
-def test_without_trl_a_line_says_how_to_get_it(grpo_step, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
-    grpo_step.main(["--out", str(tmp_path / "result.json")])
-    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
-    assert not (tmp_path / "result.json").exists()
-
-
-@pytest.mark.parametrize("wrong", [["--models", "large"], ["--rounds", "0"]])
-def test_what_cannot_be_measured_is_refused(grpo_step, wrong, capsys):
-    with pytest.raises(SystemExit):
-        grpo_step.main(wrong)
-    assert "--models some of tiny,smol" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_our_trainer_does_the_work_that_is_described(grpo_step, tmp_path, monkeypatch):
     from support.tiny_policy import write_policy

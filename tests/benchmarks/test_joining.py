@@ -38,8 +38,3 @@ def test_two_groups_arrive_beside_the_many_and_are_told_relative_to_turns(joinin
     assert by_service["turns"]["two_relative_to_turns"] == 1.0
     assert by_service["shared"]["many_alone_s"] == 32.0
     assert capsys.readouterr().out.count("two_relative_to_turns") == 2
-
-
-def test_what_cannot_be_measured_is_refused(joining):
-    with pytest.raises(SystemExit):
-        joining.main(["--layers", "0"])

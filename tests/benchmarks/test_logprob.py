@@ -42,13 +42,6 @@ def test_results_to_compare_with_are_not_overwritten_without_the_others(logprob,
     assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("wrong", [["--forms", "half"], ["--tokens", "0"]])
-def test_what_cannot_be_measured_is_refused(logprob, wrong, capsys):
-    with pytest.raises(SystemExit):
-        logprob.main(wrong)
-    assert "--forms some of chunked,chunked-bf16,twice,whole,stock" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["chunked", "chunked-bf16", "stock"])
 def test_a_form_is_measured_in_a_process_of_its_own(logprob, form):

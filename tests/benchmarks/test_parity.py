@@ -37,10 +37,3 @@ def test_tokens_count_up_to_the_first_that_differs(parity, tmp_path):
     row = parity.engine_row(tmp_path, "tiny", "any", {}, theirs)
     assert row["same_tokens"] == parity.NEW_TOKENS + 3
     assert row["largest_gap"] == pytest.approx(0.5, abs=1e-4)
-
-
-def test_without_transformers_a_line_says_how_to_get_it(parity, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
-    parity.main(["--out", str(tmp_path / "parity.json")])
-    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
-    assert not (tmp_path / "parity.json").exists()

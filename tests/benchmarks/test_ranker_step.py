@@ -64,20 +64,6 @@ def test_two_rankers_that_differ_are_not_compared(ranker_step, theirs):
         ranker_step.check_losses([2.0, 1.5], theirs)
 
 
-def test_without_torch_a_line_says_how_to_get_it(ranker_step, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
-    ranker_step.main(["--out", str(tmp_path / "result.json")])
-    assert "run `bash benchmarks/peers/set_up.sh` first" in capsys.readouterr().out
-    assert not (tmp_path / "result.json").exists()
-
-
-@pytest.mark.parametrize("wrong", [["--compare", "pairs"], ["--steps", "0"], ["--threads", "0"]])
-def test_what_cannot_be_measured_is_refused(ranker_step, wrong, capsys):
-    with pytest.raises(SystemExit):
-        ranker_step.main(wrong)
-    assert "--compare some of none,group" in capsys.readouterr().err
-
-
 def test_groups_are_those_that_are_described(ranker_step):
     groups = ranker_step.random_groups(240)
     lengths = [[len(response) for response in group["responses"]] for group in groups]

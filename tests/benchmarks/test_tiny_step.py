@@ -45,3 +45,82 @@ def test_warming_up_is_not_counted(tiny_step):
     (first, seconds), (second, _) = tiny_step.timed_in_turn(works, 3)
     assert (first, second, len(seconds)) == (7, 8, 3)
     assert "".join(calls) == "abababab"
+
+
+# --- the benchmark of a pretrained model's steps measures steps, here of a tiny shape
+
+
+@pytest.mark.slow
+def test_every_workload_is_measured(import_benchmark, tmp_path, monkeypatch):
+    pretrained_step = import_benchmark("pretrained_step")
+    tiny = {"vocab_size": 64, "hidden_size": 18, "intermediate_size": 24, "num_hidden_layers": 1}
+    monkeypatch.setattr(pretrained_step, "SHAPE", pretrained_step.SHAPE | tiny)
+    monkeypatch.setattr(pretrained_step, "WORKLOADS", {"sft": (4, 1, 6, 3), "rl": (2, 3, 6, 3)})
+    pretrained_step.main(["--precision", "float32", "--repeats", "1", "--out", str(tmp_path / "result.json")])
+    result = json.loads((tmp_path / "result.json").read_text())
+    for name in ("sft", "rl"):
+        assert 0 <= result[name]["padding"] < 1
+        assert result[name]["tokens_a_cpu_second"] > 0
+    assert result["rl"]["distinct_tokens"] < result["rl"]["tokens"]
+
+
+# --- the benchmark of the training forms measures each in a process of its own and compares them
+
+
+@pytest.fixture
+def training_forms(import_benchmark):
+    return import_benchmark("training_forms")
+
+
+def test_forms_are_measured_in_turn_and_compared_with_stock(training_forms, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def measured(workload: str, form: str) -> float:
+        asked.append((workload, form))
+        return {"stock": 2.0, "plain": 1.0, "kernels": 0.5}[form]
+
+    monkeypatch.setattr(training_forms, "measure_once", measured)
+    training_forms.main(["--repeats", "2", "--out", str(tmp_path / "result.json")])
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert asked[:6] == [("policy", form) for form in training_forms.FORMS] * 2
+    assert result["judge"]["kernels"] == {"step_s": 0.5, "relative": 0.25}
+    assert "kernels 0.25" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_step_is_measured_in_a_process_of_its_own(training_forms):
+    assert training_forms.measure_once("policy", "kernels") > 0
+
+
+# --- the committed measurement is of this script, and two tensor ranks need little more than half of what one needs
+
+
+def test_two_tensor_ranks_grow_by_at_most_six_tenths_of_what_one_process_grows_by(import_benchmark):
+    benchmark = import_benchmark("tensor_memory")
+    result = json.loads(benchmark.RESULT.read_text())
+    assert result["model"] == benchmark.SHAPE
+    assert [row["layout"] for row in result["rows"]] == list(benchmark.LAYOUTS)
+    alone, *divided = (row["growth_mib"] for row in result["rows"])
+    assert all(growth <= 0.6 * alone for growth in divided)
+
+
+# --- the plan of a device's memory beside a process that trains
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_process_grows_about_as_planned(import_benchmark, tmp_path):
+    memory = import_benchmark("memory")
+    memory.main(["--cases", "alone-512", "--out", str(tmp_path / "memory.json")])
+    (row,) = json.loads((tmp_path / "memory.json").read_text())["rows"]
+    assert abs(row["error"]) < 0.3
+    assert row["measured_mib"] > 1500, "gradients and states of 135 million weights alone"
+
+
+def test_the_results_kept_are_of_all_cases_and_within_15_percent(import_benchmark):
+    memory = import_benchmark("memory")
+    rows = json.loads(memory.RESULT.read_text())["rows"]
+    assert [row["name"] for row in rows] == [case.name for case in memory.CASES]
+    for row, case in zip(rows, memory.CASES, strict=True):
+        assert row["planned_mib"] == pytest.approx(memory.plan(case) / memory.MIB, abs=1), "the plan has changed"
+        assert abs(row["planned_mib"] / row["measured_mib"] - 1) < 0.15

@@ -64,24 +64,18 @@ def test_a_true_answer_that_the_rule_cannot_use_or_that_is_missing_is_one_senten
 
 @pytest.mark.parametrize(("setup", "scores"), [("addon", [10, 5, 0]), ("tinyv_only", [10, 10, 0])])
 def test_a_rule_and_a_verifier_judge_together(rank, setup, scores):
-    server = CompletionsServer(lambda body, _: str("answer>5</model" not in body["prompt"]))
-    row = {**QUESTION, "mt_texts": ["#### 4", "#### four", "#### 5"]}
-    given = options(setup=setup, verifier_weight=0.5, retries=0)
-    try:
+    with CompletionsServer(lambda body, _: str("answer>5</model" not in body["prompt"])) as server:
+        row = {**QUESTION, "mt_texts": ["#### 4", "#### four", "#### 5"]}
+        given = options(setup=setup, verifier_weight=0.5, retries=0)
         (found,) = rank([row], "--judge", "rule+verifier", "--url", server.url, *given)
-    finally:
-        server.close()
     assert found["judge_scores"] == scores
     assert len(server.requests) == (2 if setup == "addon" else 3)
 
 
 def test_a_rule_and_a_rubric_judge_together(rank):
-    server = CompletionsServer(lambda body, _: f"Total Score: {7 if 'Be kind' in body['prompt'] else 1}")
-    row = {"src_text": "2?", "trg_text": json.dumps({"answer": "4", "criteria": "Be kind"}), "mt_texts": ["#### 3"]}
-    try:
+    with CompletionsServer(lambda body, _: f"Total Score: {7 if 'Be kind' in body['prompt'] else 1}") as server:
+        row = {"src_text": "2?", "trg_text": json.dumps({"answer": "4", "criteria": "Be kind"}), "mt_texts": ["#### 3"]}
         (found,) = rank([row], "--judge", "rule+rubric", "--url", server.url, *options(shows_solution=True))
-    finally:
-        server.close()
     assert found["judge_scores"] == [7]
 
 
@@ -169,13 +163,10 @@ def test_rows_that_no_server_answers_for_are_written_with_their_status_and_judge
 
 
 def test_where_no_server_answers_at_all_nothing_is_written(rank, tmp_path):
-    server = CompletionsServer(lambda body, _: Refuse(503, Retry_After="0"))
-    options = ("--url", server.url, "--model", "m", "--deadline", "2", *LANGUAGES)
-    try:
+    with CompletionsServer(lambda body, _: Refuse(503, Retry_After="0")) as server:
+        options = ("--url", server.url, "--model", "m", "--deadline", "2", *LANGUAGES)
         with pytest.raises(UserError, match="no server answered for any of the 2 rows"):
             rank([{"src_text": "a", "mt_texts": ["b", "c"]}] * 2, *options)
-    finally:
-        server.close()
     assert not (tmp_path / "out.jsonl").exists()
 
 

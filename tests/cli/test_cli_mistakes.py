@@ -12,9 +12,8 @@ from grrm.errors import UserError
 
 @pytest.fixture
 def server():
-    server = CompletionsServer(lambda body, number: "unused")
-    yield server
-    server.close()
+    with CompletionsServer(lambda body, number: "unused") as server:
+        yield server
 
 
 def run(server: CompletionsServer, command: str, *options: object, **environment: str) -> Result:

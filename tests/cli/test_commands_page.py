@@ -76,10 +76,9 @@ def reply(body, number):
 @pytest.mark.parametrize("block", RUNNABLE, ids=lambda block: " ".join(block.split()[:3]))
 def test_commands_of_the_page_run(block, tmp_path):
     write_downloads(tmp_path)
-    server = CompletionsServer(reply)
-    environment = make_environment(tmp_path)
-    install(environment, bleurt="", bleurt_score=BLEURT)
-    try:
+    with CompletionsServer(reply) as server:
+        environment = make_environment(tmp_path)
+        install(environment, bleurt="", bleurt_score=BLEURT)
         for there, here in (
             ("--model path/to/eax_sft", f"--url {server.url}"),
             ("--model double7/GRRM-Qwen2.5-7B", f"--url {server.url}"),
@@ -90,8 +89,6 @@ def test_commands_of_the_page_run(block, tmp_path):
             block = block.replace(there, here)
         script = f'set -e\ngrrm() {{ "{sys.executable}" -m grrm.cli "$@"; }}\n{block}'
         done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    finally:
-        server.close()
     assert done.returncode == 0, done.stderr
     made = [word for word in re.findall(r"[\w.]+\.(?:jsonl|parquet)\b", block) if (tmp_path / word).is_file()]
     assert made

@@ -63,8 +63,7 @@ def clear(folder):
 @pytest.mark.slow
 def test_the_page_leads_from_sentences_to_training_pairs(tmp_path):
     pq.write_table(pa.Table.from_pylist(list(sentences())), tmp_path / "train.parquet")
-    server = CompletionsServer(translated)
-    try:
+    with CompletionsServer(translated) as server:
         reward_model = run(BLOCKS[0], tmp_path, server.url)
         n_asked = len(server.requests)
         again = run(BLOCKS[0], tmp_path, server.url)
@@ -73,8 +72,6 @@ def test_the_page_leads_from_sentences_to_training_pairs(tmp_path):
         in_parts = run(BLOCKS[1], tmp_path, server.url)
         assert clear(tmp_path / "sampled") == sampled, in_parts.stderr
         others = run(BLOCKS[2], tmp_path, server.url)
-    finally:
-        server.close()
     assert (reward_model.returncode, again.returncode, others.returncode) == (0, 0, 0), others.stderr
     assert "Language Distribution Matrix (src_lang → trg_lang)" in reward_model.stdout
     for name in ("rm", "x2x"):

@@ -48,10 +48,9 @@ def test_every_file_is_ranked_and_those_that_are_there_are_kept(folder, tmp_path
 
 
 def test_parts_share_out_the_files_and_open_the_model_once(folder, tmp_path):
-    server = CompletionsServer(lambda body, number: f"text {number}")
-    out = tmp_path / "sampled"
-    words = ["--out", out, "--url", server.url, "--prompt-type", "Tower", "--chat-template", "chatml"]
-    try:
+    with CompletionsServer(lambda body, number: f"text {number}") as server:
+        out = tmp_path / "sampled"
+        words = ["--out", out, "--url", server.url, "--prompt-type", "Tower", "--chat-template", "chatml"]
         for file in folder.iterdir():
             table = pq.read_table(file).drop_columns(["mt_texts"])
             pq.write_table(table, file)
@@ -60,8 +59,6 @@ def test_parts_share_out_the_files_and_open_the_model_once(folder, tmp_path):
         call("translate", folder, *words, "--part-id", 0, "--device-num", 2)
         assert names(out) == ["de2en.parquet", "en2de.parquet"]
         assert pq.read_table(out / "en2de.parquet")["translation"].to_pylist() == ["text 0"]
-    finally:
-        server.close()
 
 
 BAD = [

@@ -7,27 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.text_models import TextModel
 
 from grrm.cli.commands.translate import translate
 from grrm.engine import open as opening
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.interface import OpenedGenerator
 from grrm.models.trained_with import TrainedWith, write_trained_with
-
-
-class OneReply:
-    """Answers every prompt alike."""
-
-    def __init__(self, reply: str) -> None:
-        self.reply, self.prompts = reply, []
-
-    def generate_text(self, prompts, *, temperature, top_p, max_new_tokens, seeds):
-        self.prompts += prompts
-        return [GeneratedText(self.reply, "stop", 1) for _ in prompts]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
 
 
 @pytest.fixture
@@ -36,7 +23,7 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def run(known: TrainedWith, reply: str, *options: str, text: str = "Hallo\n"):
         write_trained_with(tmp_path, known)
-        generator, templates = OneReply(reply), []
+        generator, templates = TextModel(lambda prompt: reply), []
 
         def open_checkpoint(folder, *, chat_template, **_):
             templates.append(chat_template)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment
+from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment, train_rl
 from support.sentences import ends_with_a_sentence, the_mistakes, the_sentence
 
 from grrm.config import RLConfig, load_config
@@ -23,19 +23,13 @@ from grrm.rl import run as rl_run
 from grrm.rl.prompts import read_prompts
 
 
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
-
-
 @pytest.fixture
 def complaint(world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Run the RL entry point in this process with changed settings; returns its sentence."""
 
     def run(**settings: str) -> str:
         command = entry_command(world, tmp_path / "out", **settings)
-        return ends_with_a_sentence(lambda: rl_run.train(load_config(RLConfig, command[1], command[2:])), capsys)
+        return ends_with_a_sentence(lambda: train_rl(command), capsys)
 
     return run
 

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import pytest
-import yaml
 
-from grrm.config import Launch, RLConfig, prepare
 from grrm.errors import UserError
 
-BASE = {
-    "output_dir": "out",
-    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
-    "train_datasets": "rl.jsonl",
-    "rollout_n": 4,
-    "per_device_train_batch_size": 4,
-    "max_steps": 20,
-    "save_steps": 10,
-    "evaluation_strategy": "steps",
-    "eval_datasets": "held_out.jsonl",
-}
+
+@pytest.fixture
+def evaluated(prepared):
+    return partial(prepared, evaluation_strategy="steps", eval_datasets="held_out.jsonl")
 
 
-def prepared(folder: Path, **changes: object) -> RLConfig:
-    path = folder / "X.yaml"
-    path.write_text(yaml.safe_dump({**BASE, **changes}))
-    return prepare(RLConfig, path, (), Launch("cpu", 1), check_machine=False).config
-
-
-def test_without_keys_held_out_rows_are_translated_greedily_and_once_at_temperature_one(tmp_path):
-    config = prepared(tmp_path, temperature=0.7)
+def test_without_keys_held_out_rows_are_translated_greedily_and_once_at_temperature_one(evaluated):
+    config = evaluated(temperature=0.7)
     found = (config.eval_samples, config.eval_temperature, config.eval_top_p, config.eval_greedy)
     assert found == (1, 1.0, 1.0, True)
 
 
-def test_evaluation_may_sample_from_the_nucleus_where_rollouts_may_not(tmp_path):
-    assert prepared(tmp_path, eval_top_p=0.7).eval_top_p == 0.7
+def test_evaluation_may_sample_from_the_nucleus_where_rollouts_may_not(evaluated):
+    assert evaluated(eval_top_p=0.7).eval_top_p == 0.7
     with pytest.raises(UserError, match=r"top_p 0\.7 samples from another distribution"):
-        prepared(tmp_path, top_p=0.7)
+        evaluated(top_p=0.7)
 
 
 @pytest.mark.parametrize(
@@ -53,17 +38,17 @@ def test_evaluation_may_sample_from_the_nucleus_where_rollouts_may_not(tmp_path)
         ("eval_frac_unrewarded", False),
     ],
 )
-def test_any_metric_chooses_the_best_checkpoint_the_right_way_round(tmp_path, metric, is_more_better):
+def test_any_metric_chooses_the_best_checkpoint_the_right_way_round(evaluated, metric, is_more_better):
     chosen = {"load_best_model_at_end": True, "eval_steps": 10, "metric_for_best_model": metric}
-    assert prepared(tmp_path, **chosen).greater_is_better is is_more_better
-    assert prepared(tmp_path, **chosen, greater_is_better=not is_more_better).greater_is_better is not is_more_better
+    assert evaluated(**chosen).greater_is_better is is_more_better
+    assert evaluated(**chosen, greater_is_better=not is_more_better).greater_is_better is not is_more_better
 
 
-def test_a_length_is_better_only_by_what_the_user_says(tmp_path):
+def test_a_length_is_better_only_by_what_the_user_says(evaluated):
     chosen = {"metric_for_best_model": "response_length_mean"}
     with pytest.raises(UserError, match="eval_response_length_mean needs greater_is_better: true or false"):
-        prepared(tmp_path, **chosen)
-    assert prepared(tmp_path, **chosen, greater_is_better=False).greater_is_better is False
+        evaluated(**chosen)
+    assert evaluated(**chosen, greater_is_better=False).greater_is_better is False
 
 
 @pytest.mark.parametrize(
@@ -76,10 +61,10 @@ def test_a_length_is_better_only_by_what_the_user_says(tmp_path):
         {"metric_for_best_model": "frac_duplicate", "eval_greedy": False},
     ],
 )
-def test_a_metric_that_the_evaluation_does_not_give_is_refused_with_those_that_it_does(tmp_path, changes):
+def test_a_metric_that_the_evaluation_does_not_give_is_refused_with_those_that_it_does(evaluated, changes):
     told = rf"metric_for_best_model is {changes['metric_for_best_model']}, but evaluations give eval_reward, "
     with pytest.raises(UserError, match=told):
-        prepared(tmp_path, **changes)
+        evaluated(**changes)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +75,11 @@ def test_a_metric_that_the_evaluation_does_not_give_is_refused_with_those_that_i
         ({"eval_temperature": 0}, "eval_temperature"),
     ],
 )
-def test_what_cannot_be_evaluated_is_refused(tmp_path, changes, told):
+def test_what_cannot_be_evaluated_is_refused(evaluated, changes, told):
     with pytest.raises(UserError, match=told):
-        prepared(tmp_path, **changes)
+        evaluated(**changes)
 
 
-def test_an_evaluation_before_the_first_step_needs_held_out_rows(tmp_path):
+def test_an_evaluation_before_the_first_step_needs_held_out_rows(evaluated):
     with pytest.raises(UserError, match="eval_on_start needs held-out rows"):
-        prepared(tmp_path, eval_on_start=True, evaluation_strategy="no", eval_datasets=None)
+        evaluated(eval_on_start=True, evaluation_strategy="no", eval_datasets=None)

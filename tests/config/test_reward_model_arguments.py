@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 
-from grrm.config import Launch, RewardModelConfig, prepare
+from grrm.config import RewardModelConfig
 from grrm.errors import UserError
 
 GOOD = {"output_dir": "out", "model_name_or_path": "Qwen/Qwen2.5-0.5B", "train_datasets": "groups.parquet"}
@@ -17,13 +16,8 @@ EVALUATED = {"evaluation_strategy": "steps", "val_size": 0.1}
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Callable[..., RewardModelConfig]:
-    def _read(**changes: Any) -> RewardModelConfig:
-        path = tmp_path / "X.yaml"
-        path.write_text(yaml.safe_dump({**GOOD, **changes}))
-        return prepare(RewardModelConfig, path, (), Launch("cpu", 1), check_machine=False).config
-
-    return _read
+def read(prepared: Callable[..., Any]) -> Callable[..., RewardModelConfig]:
+    return partial(prepared, RewardModelConfig, GOOD)
 
 
 def test_defaults(read: Callable[..., RewardModelConfig]) -> None:

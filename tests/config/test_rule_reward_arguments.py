@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
 
-from grrm.config import Launch, RLConfig, prepare
 from grrm.errors import UserError
 
-BASE = {
-    "output_dir": "out",
-    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
-    "train_datasets": "rl.jsonl",
-    "rollout_n": 4,
-    "max_prompt_len": 64,
-    "max_dec_len": 32,
-    "max_steps": 20,
-    "save_steps": 10,
-}
 RULE = {"use_rule_reward": True}
 OVERLONG = {"enable_overlong_reward_buffer": True, "overlong_reward_buffer": 8}
 COSINE = {"lr_scheduler_type": "cosine", "learning_rate": 1e-5}
 
 
-def values_of(tmp_path: Path, **changes: object) -> RLConfig:
-    path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump({**BASE, **changes}))
-    return prepare(RLConfig, path, launch=Launch("cpu", 1), check_machine=False).config
+def test_rule_reward_is_taken(prepared):
+    assert prepared(**RULE).rule_reward is None
+    assert prepared(**RULE, rule_reward="ranking_zero").rule_reward == "ranking_zero"
 
 
-def test_rule_reward_is_taken(tmp_path):
-    assert values_of(tmp_path, **RULE).rule_reward is None
-    assert values_of(tmp_path, **RULE, rule_reward="ranking_zero").rule_reward == "ranking_zero"
-
-
-def test_keys_of_judges_in_the_file_are_told_beside_a_rule_of_the_command_line(tmp_path):
-    values = values_of(tmp_path, **RULE, extractor_type="line", max_unscored_fraction=0.1)
+def test_keys_of_judges_in_the_file_are_told_beside_a_rule_of_the_command_line(prepared):
+    values = prepared(**RULE, extractor_type="line", max_unscored_fraction=0.1)
     told = " ".join(values.notices)
     assert "extractor_type has no effect" in told
     assert "max_unscored_fraction has no effect" in told
 
 
-def test_penalty_is_whole_at_the_longest_response_unless_told_otherwise(tmp_path):
-    values = values_of(tmp_path, **OVERLONG)
+def test_penalty_is_whole_at_the_longest_response_unless_told_otherwise(prepared):
+    values = prepared(**OVERLONG)
     assert (values.overlong_max_resp_len, values.overlong_penalty_capped) == (32, True)
-    values = values_of(tmp_path, **OVERLONG, overlong_max_resp_len=16, overlong_penalty_capped=False)
+    values = prepared(**OVERLONG, overlong_max_resp_len=16, overlong_penalty_capped=False)
     assert (values.overlong_max_resp_len, values.overlong_penalty_capped) == (16, False)
 
 
-def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
-    assert values_of(tmp_path, **COSINE, min_learning_rate="2e-6").min_learning_rate == 2e-6
+def test_floor_of_the_cosine_schedule_is_taken(prepared):
+    assert prepared(**COSINE, min_learning_rate="2e-6").min_learning_rate == 2e-6
 
 
 @pytest.mark.parametrize(
@@ -107,14 +87,14 @@ def test_floor_of_the_cosine_schedule_is_taken(tmp_path):
         ({"decay_steps": 100}, "decay_steps: 100 is not supported: schedules span the whole run"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(tmp_path, changes, sentence):
+def test_what_cannot_work_is_one_sentence(prepared, changes, sentence):
     with pytest.raises(UserError) as caught:
-        values_of(tmp_path, **changes)
+        prepared(**changes)
     message = str(caught.value)
     assert sentence in message
     assert "\n" not in message
 
 
-def test_a_value_far_from_every_choice_has_no_nearest_one(tmp_path):
+def test_a_value_far_from_every_choice_has_no_nearest_one(prepared):
     with pytest.raises(UserError, match=r"give one of [\w, ]*math\.$"):
-        values_of(tmp_path, **RULE, rule_reward="bleurt")
+        prepared(**RULE, rule_reward="bleurt")

@@ -138,7 +138,7 @@ def test_a_true_answer_in_json_is_judged_as_it_is(tmp_path):
 def mixed(tmp_path, *rows, check=lambda task: None):
     path = tmp_path / "mixed.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return MixedPromptDataset(path, lambda text: [ord(sign) for sign in text], 1000, check)
+    return MixedPromptDataset(path, lambda text: [ord(sign) for sign in text], 1000, check=check)
 
 
 def test_translations_and_questions_are_read_from_one_file(tmp_path):

@@ -31,7 +31,7 @@ def read(path: Path, max_prompt_len: int = 10_000, rule: str | None = "ranking_s
     def check(task: TranslationTask) -> None:
         rule_of_row(task.data_source, rule)("", task.reference or "")
 
-    return RankingPromptDataset(path, encode, max_prompt_len, check)
+    return RankingPromptDataset(path, encode, max_prompt_len, check=check)
 
 
 def test_rule_by_which_taught_replies_earn_nothing_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 from rich.console import Console
@@ -145,10 +144,7 @@ def test_interrupt_stops_the_child_before_it_is_passed_on(tmp_path):
         """)
     )
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (pid_file.exists() and pid_file.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: pid_file.exists() and pid_file.read_text())
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 130
     child = int(pid_file.read_text())

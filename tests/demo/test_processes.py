@@ -4,9 +4,9 @@ import os
 import signal
 import sys
 import threading
-import time
 
 import pytest
+from support.stopped_clock import eventually
 
 from grrm.demo.processes import Child, descendants, is_alive, tail
 
@@ -18,17 +18,10 @@ time.sleep(60)
 """
 
 
-def wait_for(condition, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_worker_that_left_the_process_group_and_ignores_sigterm_is_killed_too(tmp_path):
     with Child([sys.executable, "-c", SPAWNS_A_WORKER_IN_ITS_OWN_SESSION], tmp_path / "log", cwd=tmp_path) as child:
-        wait_for(lambda: "up" in child.output())
+        eventually(lambda: "up" in child.output())
         workers = descendants(child.process.pid)
         assert len(workers) == 1
         child.stop(grace_s=0.3)
@@ -41,7 +34,7 @@ def test_second_interrupt_while_stopping_leaves_nothing_behind(tmp_path):
     impatient = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     try:
         with Child([sys.executable, "-c", STUBBORN], tmp_path / "log", cwd=tmp_path) as child:
-            wait_for(lambda: "up" in child.output())
+            eventually(lambda: "up" in child.output())
             impatient.start()
             child.stop(grace_s=0.6)
         impatient.join()
@@ -55,10 +48,10 @@ def test_second_interrupt_while_stopping_leaves_nothing_behind(tmp_path):
 def test_workers_of_a_launcher_that_was_killed_are_not_left_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("grrm.demo.processes.SECONDS_BETWEEN_LOOKS", 0.0)
     with Child([sys.executable, "-c", SPAWNS_A_WORKER_IN_ITS_OWN_SESSION], tmp_path / "log", cwd=tmp_path) as child:
-        wait_for(lambda: "up" in child.output() and child.poll() is None)
+        eventually(lambda: "up" in child.output() and child.poll() is None)
         workers = descendants(child.process.pid)
         child.process.kill()
-        wait_for(lambda: child.poll() is not None)
+        eventually(lambda: child.poll() is not None)
         assert all(is_alive(worker) for worker in workers)
     assert len(workers) == 1
     assert not any(is_alive(worker) for worker in workers)
@@ -66,7 +59,7 @@ def test_workers_of_a_launcher_that_was_killed_are_not_left_behind(tmp_path, mon
 
 def test_child_that_ignores_sigterm_is_killed_after_the_deadline(tmp_path):
     child = Child([sys.executable, "-c", STUBBORN], tmp_path / "log", cwd=tmp_path)
-    wait_for(lambda: "up" in child.output())
+    eventually(lambda: "up" in child.output())
     child.stop(grace_s=0.2)
     assert child.poll() == -signal.SIGKILL
 
@@ -77,7 +70,7 @@ def test_output_is_that_of_this_run_only_and_both_streams(tmp_path):
         with Child(
             [sys.executable, "-c", f"import os; os.write(1, b'{word}'); os.write(2, b'!')"], log, cwd=tmp_path
         ) as child:
-            wait_for(lambda: child.poll() is not None)
+            eventually(lambda: child.poll() is not None)
     assert child.output() == "second!"
     assert log.read_text() == "first!second!"
 

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 from rich.console import Console
-from support.argument_values import typed_values
+from support.argument_values import check_folders, values_of
 
 import grrm
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig
@@ -46,13 +45,7 @@ def stages(tmp_path, halves=HALVES, **changes):
 
 @pytest.mark.parametrize("changes", [{"n_seeds": 2}, QUICK], ids=["whole", "quick"])
 def test_every_input_is_made_by_an_earlier_stage(tmp_path, changes):
-    folders: list[Path] = []
-    for stage in stages(tmp_path, **changes):
-        for path in stage.inputs:
-            assert path.exists() or any(path.is_relative_to(folder) for folder in folders), (stage.name, path)
-        assert all(path.is_relative_to(stage.folder) for path in stage.outputs)
-        assert stage.folder not in folders
-        folders.append(stage.folder)
+    check_folders(stages(tmp_path, **changes))
 
 
 def test_the_halves_are_the_whole_and_the_second_is_about_policies_alone(tmp_path):
@@ -68,15 +61,7 @@ def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, changes
     trained = [stage for stage in stages(tmp_path, **changes) if stage.metrics]
     assert len(trained) == 1 + 3 + 2 + 1 + 8
     for stage in trained:
-        command = list(stage.command)
-        script = next(index for index, word in enumerate(command) if Path(word).name in CONFIGS)
-        options = command[script + 2 :]
-        overrides = dict(zip([key.removeprefix("--") for key in options[::2]], options[1::2], strict=True))
-        recipe = yaml.safe_load(Path(command[script + 1]).read_text(encoding="utf-8"))
-        values = typed_values(CONFIGS[Path(command[script]).name], {**recipe, **overrides})
-        assert values["max_steps"] == stage.total_steps
-        assert values["output_dir"] == str(stage.folder)
-        assert values.get("bf16", False) is (changes.get("dtype") != "float32")
+        assert values_of(stage).get("bf16", False) is (changes.get("dtype") != "float32")
         assert stage.planned_s > 0
         assert "checkpoint-*" in stage.scrap
 

@@ -1,14 +1,20 @@
 """The demo's reward server: started once, health-checked, never left behind."""
 
+from __future__ import annotations
+
+import io
 import sys
 import textwrap
 
 import pytest
 import requests
+from rich.console import Console
 from support.stopped_clock import PATIENCE_S, eventually
 
+from grrm.demo.progress import StageLine, StepSeen, last_step
 from grrm.demo.reward_service import RewardService, is_healthy
 from grrm.errors import UserError
+from grrm.tracking.metrics_log import MetricsLog
 
 SERVER = textwrap.dedent("""
     import http.server, os
@@ -67,3 +73,67 @@ def test_server_with_other_options_replaces_the_one_before(tmp_path):
         second = service.url(["--judge", "sqm"])
         assert is_healthy(second)
         assert not is_healthy(first)
+
+
+# --- progress of a running stage
+
+
+def test_metrics_win_over_output_and_missing_numbers_are_left_out(tmp_path):
+    log = MetricsLog(tmp_path)
+    assert last_step(log.path, 10, ["loss"], "") is None
+    log.log(1, {"loss": 2.0, "reward_mean": 0.5})
+    log.log(2, {"loss": 1.5})
+    with log.path.open("a") as file:
+        file.write('{"step": 3, "lo')
+    assert last_step(log.path, 10, ["loss", "reward_mean", "kl"], "7/9") == StepSeen(
+        2, 10, {"loss": 1.5, "reward_mean": 0.5}
+    )
+
+
+def test_long_metrics_are_read_from_the_end(tmp_path):
+    log = MetricsLog(tmp_path)
+    for step in range(2000):
+        log.log(step, {"loss": float(step)})
+    assert last_step(log.path, 2000, ["loss"], "") == StepSeen(1999, 2000, {"loss": 1999.0})
+
+
+def test_fraction_in_the_output_is_a_step_but_a_date_or_path_is_not():
+    assert last_step(None, None, (), "on 3/4/2024\npass 2/5 of x") == StepSeen(2, 5)
+    assert last_step(None, None, (), "see /a/1/2/b") is None
+
+
+def test_off_a_terminal_lines_come_at_most_every_ten_seconds_and_tell_the_time_left():
+    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "[1/2] SFT", clock=lambda: now[0]) as line:
+        for step in range(41):
+            line.show(StepSeen(step, 100, {"loss": 0.5}))
+            now[0] += 1.0
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "[1/2] SFT ..."
+    assert lines[1] == "[1/2] SFT  step 10/100  loss 0.5  1 min 30 s left"
+    assert len(lines) == 5
+
+
+def test_time_left_of_a_resumed_stage_ignores_its_start_up():
+    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "GRPO", clock=lambda: now[0]) as line:
+        for seconds, step in ((0, 20), (40, 20), (100, 21), (102, 22), (161, 51)):
+            now[0] = float(seconds)
+            line.show(StepSeen(step, 100))
+    assert console.file.getvalue().splitlines()[-1] == "GRPO  step 51/100  1 min 40 s left"
+
+
+def test_stage_without_progress_still_gives_a_sign_of_life_each_minute():
+    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "corpus", clock=lambda: now[0]) as line:
+        for _ in range(130):
+            line.show(None)
+            now[0] += 1.0
+    assert console.file.getvalue().splitlines() == ["corpus ...", "corpus  1 min 00 s", "corpus  2 min 00 s"]
+
+
+def test_on_a_terminal_the_line_is_live_and_text_is_not_markup():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with StageLine(console, "[1/2] SFT") as line:
+        line.show(StepSeen(3, 10, {"loss": 0.25}))
+    assert "[1/2] SFT  step 3/10  loss 0.25" in console.file.getvalue()

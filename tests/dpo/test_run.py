@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from paddlenlp.trl import DPOCriterion
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, train_here, two_ranks
 
 from grrm.config import DPOConfig, load_config
 from grrm.data.preference.instructions import write_instructions
@@ -28,7 +28,6 @@ from grrm.models.policy import load_policy
 from grrm.models.token_scores import score_responses
 from grrm.models.tokenizer import encoder, load_tokenizer, text_encoder
 from grrm.models.value_head import CandidateGroup
-from grrm.training import supervised_run
 from grrm.training.gold_groups import GoldGroup
 
 TINY = CONFIGS / "dpo_tiny_argument.yaml"
@@ -71,9 +70,7 @@ def words_of(world: TinyWorld, data: Path, output: Path, **changes: str) -> list
 
 
 def train(words: list[str]) -> None:
-    with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
-        dpo_run.train(load_config(DPOConfig, TINY, words))
+    train_here(dpo_run.train, load_config(DPOConfig, TINY, words))
 
 
 def log_likelihoods(folder: Path, rows: list[dict[str, str]]) -> np.ndarray:

@@ -10,9 +10,8 @@ from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
 
 from grrm.engine.api import Request, SamplingParams
-from grrm.engine.scheduler import BatchScheduler
+from grrm.engine.scheduler import BatchScheduler, ShortSteps, is_small
 from grrm.engine.shared import SharedEngine
-from grrm.engine.short_steps import ShortSteps, is_small
 from grrm.engine.submission import Ended, NewTokens
 from grrm.errors import UserError
 from grrm.judges.deadline import Abandoned, Deadline

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
+from support.local_server import closed_after_test
 
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.openai_wire import unanswered_because
@@ -22,17 +23,7 @@ FAST = {
 AWAY_S = 3.0  # for what is waited out until the deadline
 
 
-@pytest.fixture
-def start():
-    servers = []
-
-    def run(script):
-        servers.append(CompletionsServer(script))
-        return servers[-1]
-
-    yield run
-    for server in servers:
-        server.close()
+start = closed_after_test(CompletionsServer)
 
 
 @pytest.fixture

@@ -126,12 +126,9 @@ def test_an_outage_longer_than_the_deadline_ends_there_with_its_cause(ask, outag
 
 @pytest.mark.parametrize("status", [200, 404, 503])
 def test_a_server_that_answers_anything_is_there(status):
-    server = CompletionsServer(lambda body, number: "")
-    server.model_status = status
-    try:
+    with CompletionsServer(lambda body, number: "") as server:
+        server.model_status = status
         start([closed_url(), server.url], 5.0)
-    finally:
-        server.close()
 
 
 def test_a_server_that_takes_connections_and_is_slow_to_answer_is_there():

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.command_line import python
 from support.completions_server import CompletionsServer, Refuse
+from support.text_models import by_source, cut_off
 
 import grrm
 from grrm.engine.open import OpenedGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.judges.interface import GeneratedText
 from grrm.models.trained_with import TrainedWith, write_trained_with
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
 BLOCK = "t\n```\nT\n```"
-
-
-class Script:
-    """Replies by the source text in the prompt, the last for ever; a reply in brackets was cut off."""
-
-    def __init__(self, replies):
-        self.replies, self.calls, self.prompts, self.seeds = replies, [], [], []
-
-    def generate_text(self, prompts, *, temperature, top_p, max_new_tokens, seeds):
-        self.calls.append({"n": len(prompts), "temperature": temperature, "top_p": top_p, "max_tokens": max_new_tokens})
-        self.prompts += prompts
-        self.seeds += seeds
-        return [self._reply(prompt) for prompt in prompts]
-
-    def _reply(self, prompt):
-        script = next(replies for source, replies in self.replies.items() if source in prompt)
-        text = script.pop(0) if len(script) > 1 else script[0]
-        return GeneratedText(text.strip("[]"), "length" if text.startswith("[") else "stop", 1)
-
-    def count_tokens(self, prompt):
-        return len(prompt)
 
 
 @pytest.fixture
@@ -48,7 +26,7 @@ def open_script(monkeypatch):
     """Makes opening a model answer with a script; returns it and the templates that were asked for."""
 
     def install(replies, max_prompt_tokens=None):
-        script = Script(replies)
+        script = by_source(replies)
 
         def open_generator(model, *, chat_template, **opening):
             script.template = chat_template
@@ -69,11 +47,11 @@ def golden():
 @pytest.mark.parametrize("row", golden())
 def test_responses_outputs_and_rounds_are_the_references(row, open_script):
     given = dict(row["input"])
-    script = open_script({source: list(replies) for source, replies in given.pop("script").items()})
+    script = open_script(given.pop("script"))
     result = grrm.translate("model", **given)
     wanted = row["expected"]
     assert {key: result[key] for key in ("responses", "raw_outputs")} == wanted["result"]
-    sent = [(call["n"], call["max_tokens"], call["top_p"]) for call in script.calls]
+    sent = [(len(call["prompts"]), call["max_new_tokens"], call["top_p"]) for call in script.calls]
     assert sent == [(call["n_prompts"] * call["n"], call["max_tokens"], call["top_p"]) for call in wanted["calls"]]
     assert [call["temperature"] for call in script.calls] == pytest.approx(
         [call["temperature"] for call in wanted["calls"]]
@@ -81,7 +59,9 @@ def test_responses_outputs_and_rounds_are_the_references(row, open_script):
 
 
 def test_every_reply_has_a_status(open_script):
-    open_script({"eins": ["T1"], "zwei": ["[T2]"], "drei": [" "], "x" * 300: ["never asked"]}, max_prompt_tokens=300)
+    open_script(
+        {"eins": ["T1"], "zwei": [cut_off("T2")], "drei": [" "], "x" * 300: ["never asked"]}, max_prompt_tokens=300
+    )
     sources = ["eins", "zwei", "drei", "x" * 300]
     result = grrm.translate("model", sources, "de", "en", prompt_type="Tower", retry=1)
     assert result["statuses"] == ["translated", "cut_off", "no_translation", "too_long"]
@@ -151,11 +131,8 @@ def test_a_source_that_a_server_has_no_room_for_is_too_long_and_the_others_are_t
             return Refuse(400, {"error": {"message": "the prompt exceeds the available context size"}})
         return BLOCK
 
-    server = CompletionsServer(reply)
-    try:
+    with CompletionsServer(reply) as server:
         result = grrm.translate(None, ["Hallo", "Danke"], "de", "en", urls=[server.url], retry=1)
-    finally:
-        server.close()
     assert result["statuses"] == ["translated", "too_long"]
     assert result["responses"] == ["T", "Translation Failed."]
     assert result["raw_outputs"] == [BLOCK, None]
@@ -165,8 +142,8 @@ def test_a_process_that_translates_says_nothing_of_its_own(tmp_path):
     from support.tiny_checkpoint import write_tiny_checkpoint
 
     call = "import sys, grrm; grrm.translate(sys.argv[1], ['Hallo'], 'de', 'en', max_new_tokens=2, retry=0)"
-    command = [sys.executable, "-c", call, str(write_tiny_checkpoint(tmp_path / "model"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    done = python("-c", call, write_tiny_checkpoint(tmp_path / "model"))
+    assert done.returncode == 0
     assert [line for line in (done.stdout + done.stderr).splitlines() if "INFO" in line] == []
 
 

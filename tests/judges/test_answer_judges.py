@@ -6,11 +6,11 @@ import json
 
 import pytest
 from support.judged_groups import judge_over
+from support.text_models import UNREACHABLE, TextModel
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.generation import JudgeSampling
-from grrm.judges.interface import GeneratedText
 from grrm.judges.registry import open_judge, spec_of
 from grrm.judges.rubric import RubricJudge
 from grrm.judges.verified import VerifiedJudge
@@ -87,16 +87,6 @@ def test_they_are_built_by_name(scripted, name, kind):
         spec_of(name).read({"permutations": 2})
 
 
-class Down:
-    """A server that does not answer."""
-
-    def generate_text(self, prompts, **_):
-        return [GeneratedText("", "unreachable", 0) for _ in prompts]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
-
-
 def verdicts(verifier, setup, weight=1.0, **settings):
     judge = VerifiedJudge(verifier, mix=VerifierMix(setup, weight), **settings)
     return judge.judge([group_of("#### 4", "#### four", "#### 5", None), group_of("none\nat all")])
@@ -111,10 +101,11 @@ def test_addon_asks_about_wrong_answers_only(scripted):
 
 
 def test_right_answers_keep_their_reward_while_the_verifier_is_down():
-    first, _ = verdicts(VerifierJudge(Down()), "addon")
+    down = VerifierJudge(TextModel(lambda prompt: UNREACHABLE))
+    first, _ = verdicts(down, "addon")
     assert first.scores == (10.0, None, None, None)
     assert first.statuses[:3] == (Status.SCORED, Status.JUDGE_UNREACHABLE, Status.JUDGE_UNREACHABLE)
-    assert all(score is None for score in verdicts(VerifierJudge(Down()), "mixed", 0.5)[0].scores)
+    assert all(score is None for score in verdicts(down, "mixed", 0.5)[0].scores)
 
 
 def test_mixed_weighs_both_and_tinyv_only_the_verifier(scripted):

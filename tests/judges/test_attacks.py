@@ -5,6 +5,7 @@ from support.attacks import ATTACKS
 from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
 from support.judged_groups import judge_over
 from support.score_readers import COMBINED, PARTICULAR, READERS
+from support.text_models import TextModel
 
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
 from grrm.gqm.fences import FENCED, Guard
@@ -13,7 +14,6 @@ from grrm.gqm.prompts import FENCE
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge, GQMOptions
-from grrm.judges.interface import GeneratedText
 from grrm.judges.sqm import SQMOptions
 
 HONEST = ["Good morning, Anna!", "Good day, Anna!", "Good night, Anna!"]
@@ -161,23 +161,15 @@ def test_faithful_translations_of_texts_that_look_like_structure_are_judged(sour
     assert list(verdict.scores[:3]) == EXPECTED
 
 
-class SingleJudge:
+def by_itself(prompt):
     """Scores a lone translation by its length, and says 10 where a prompt has not just two fenced blocks."""
-
-    def generate_text(self, prompts, **sampling):
-        return [GeneratedText(f"read\n{self._score(prompt)}", "stop", 1) for prompt in prompts]
-
-    def _score(self, prompt):
-        lines = prompt.partition("Source text:\n")[2].split("\n")
-        return len(prompt) % 10 if sum(line.startswith(lines[0]) for line in lines) == 4 else 10
-
-    def count_tokens(self, prompt):
-        return len(prompt)
+    lines = prompt.partition("Source text:\n")[2].split("\n")
+    return f"read\n{len(prompt) % 10 if sum(line.startswith(lines[0]) for line in lines) == 4 else 10}"
 
 
 @each_kind
 def test_judged_alone_an_attack_reaches_nobody_else_either(attacks):
-    judge = judge_over(SingleJudge(), SQMOptions(prompt_length=LIMIT, retries=0))
+    judge = judge_over(TextModel(by_itself), SQMOptions(prompt_length=LIMIT, retries=0))
     alone = judged(judge, HONEST)
     for attack in attacks:
         beside = judged(judge, [*HONEST, attack.text])

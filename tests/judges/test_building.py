@@ -192,15 +192,9 @@ def test_template_of_the_checkpoint_is_applied():
 
 
 def test_response_limit_and_sampling_reach_the_generator():
-    seen = []
-
-    class Recorder(ModelOf):
-        def generate_text(self, prompts, **sampling):
-            seen.append({name: sampling[name] for name in ("temperature", "top_p", "max_new_tokens")})
-            return super().generate_text(prompts, **sampling)
-
-    judged(Recorder(by_length), max_new_tokens=77, temperature=0.3, top_p=0.9)
-    assert seen == [{"temperature": 0.3, "top_p": 0.9, "max_new_tokens": 77}]
+    model, sampling = ModelOf(by_length), {"temperature": 0.3, "top_p": 0.9, "max_new_tokens": 77}
+    judged(model, **sampling)
+    assert [{name: call[name] for name in sampling} for call in model.calls] == [sampling]
 
 
 @pytest.mark.parametrize(("given", "longest", "used"), [(None, 700, 700), (500, 700, 500), (900, 700, 700)])

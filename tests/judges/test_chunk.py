@@ -70,7 +70,7 @@ def test_group_beyond_the_identifiers_is_judged():
     assert verdict.scores == (*(float(len(text)) for text in texts), None, 3.0)
     assert verdict.statuses[60:] == (Status.UNPARSABLE_CANDIDATE, Status.DUPLICATE)
     assert sorted(len(shown_in(prompt)) for prompt in model.prompts) == [20, 21, 21]
-    assert model.calls == 1
+    assert len(model.calls) == 1
     assert metrics.values()["chunked_groups"] == 1
     assert len(verdict.ranking) == 6
     assert sum(map(len, verdict.ranking)) == 61
@@ -118,7 +118,7 @@ def test_smaller_groups_are_passed_on_as_they_are():
     assert verdicts[0] == DistinctJudge(GQMJudge(ModelOf(by_length), sampling=ONCE)).judge(groups[:1])[0]
     assert verdicts[1].scores == (1.0,) * 4
     assert verdicts[2].scores == ()
-    assert model.calls == 1
+    assert len(model.calls) == 1
 
 
 @pytest.mark.parametrize("size", [1, 27])

@@ -51,7 +51,7 @@ def test_where_copies_do_not_fit_every_translation_is_shown_once():
 def test_copies_of_one_translation_have_nothing_to_be_compared_with():
     model = ModelOf(by_place)
     assert set(judged(model, ["a", "a", None]).statuses) == {Status.SINGLE_CANDIDATE, Status.UNPARSABLE_CANDIDATE}
-    assert model.calls == 0
+    assert model.calls == []
 
 
 def prompt_size(texts, **options):

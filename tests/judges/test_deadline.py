@@ -6,20 +6,21 @@ import math
 import threading
 
 import pytest
-from support.judged_groups import ModelOf, by_length, group_of, judge_over
+from support.judged_groups import group_of, judge_over
+from support.text_models import TIMEOUT, UNREACHABLE, TextModel, by_source
 
 from grrm.gqm.groups import Status
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.gqm import GQMOptions
-from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.sqm import SQMOptions
 
 
-class Gate:
+class Gate(TextModel):
     """A model that replies once it is let; keeps the threads it ran in."""
 
     def __init__(self):
+        super().__init__(str.upper)
         self.started, self.opened = threading.Event(), threading.Event()
         self.threads = []
 
@@ -27,33 +28,7 @@ class Gate:
         self.threads.append(threading.current_thread())
         self.started.set()
         assert self.opened.wait(120)
-        return [GeneratedText(prompt.upper(), "stop", 1) for prompt in prompts]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
-
-
-class Marking:
-    """Answers by source text; a reply "timeout" or "unreachable" is a mark, the last reply is for ever."""
-
-    def __init__(self, **replies):
-        self.replies = {source: list(texts) for source, texts in replies.items()}
-        self.n_prompts = []
-
-    def generate_text(self, prompts, **sampling):
-        self.n_prompts.append(len(prompts))
-        return [self._generated(self._reply(prompt)) for prompt in prompts]
-
-    def _reply(self, prompt):
-        script = next(script for source, script in self.replies.items() if source in prompt)
-        return script.pop(0) if len(script) > 1 else script[0]
-
-    def _generated(self, reply):
-        is_mark = reply in ("timeout", "unreachable")
-        return GeneratedText("", reply, 0) if is_mark else GeneratedText(reply, "stop", 1)
-
-    def count_tokens(self, prompt):
-        return len(prompt)
+        return super().generate_text(prompts, **sampling)
 
 
 def draw(generator, *prompts):
@@ -61,16 +36,10 @@ def draw(generator, *prompts):
 
 
 def test_a_timed_model_is_asked_as_it_would_be_without_a_limit():
-    asked = []
-
-    class Noting:
-        def generate_text(self, prompts, **sampling):
-            asked.append((prompts, sampling))
-            return [GeneratedText("yes", "stop", 1)]
-
+    model = TextModel(lambda prompt: "yes")
     sampling = {"temperature": 0.7, "top_p": 0.9, "max_new_tokens": 5, "seeds": [3]}
-    assert TimedGenerator(Noting(), lambda: math.inf).generate_text(["?"], **sampling)[0].text == "yes"
-    assert asked == [(["?"], sampling)]
+    assert TimedGenerator(model, lambda: math.inf).generate_text(["?"], **sampling)[0].text == "yes"
+    assert model.calls == [{"prompts": ["?"], **sampling}]
 
 
 def test_a_deadline_holds_inside_and_nothing_does_outside():
@@ -151,23 +120,21 @@ def test_a_judge_past_its_deadline_says_so_instead_of_waiting():
     assert (verdict.statuses, verdict.scores, verdict.attempts) == (expected, (None,) * 4, 0)
 
 
-@pytest.mark.parametrize(
-    ("mark", "status"), [("timeout", Status.JUDGE_TIMEOUT), ("unreachable", Status.JUDGE_UNREACHABLE)]
-)
+@pytest.mark.parametrize(("mark", "status"), [(TIMEOUT, Status.JUDGE_TIMEOUT), (UNREACHABLE, Status.JUDGE_UNREACHABLE)])
 def test_marked_groups_have_the_status_and_the_others_their_scores(mark, status):
-    model, metrics = Marking(LATE=[mark], FINE=["A: 7, B: 2"]), JudgeMetrics()
+    model, metrics = by_source({"LATE": [mark], "FINE": ["A: 7, B: 2"]}), JudgeMetrics()
     judge = judge_over(model, GQMOptions(), metrics=metrics)
     late, fine = judge.judge([group_of(["a", "bb"], "g", "LATE"), group_of(["a", "bb"], "h", "FINE")])
     assert (late.statuses, late.scores) == ((status,) * 2, (None, None))
     assert fine.scores == (7.0, 2.0)
-    assert model.n_prompts == [2], "a failure of the model is not a reply to ask for again"
+    assert len(model.prompts) == 2, "a failure of the model is not a reply to ask for again"
     counted = metrics.values()
     assert (counted["questions"], counted["retries"], counted["unanswered"]) == (2, 0, 1)
 
 
 def test_time_that_ends_during_retries_is_a_timeout_with_the_last_unreadable_reply():
     metrics = JudgeMetrics()
-    judge = judge_over(Marking(SRC=["Hm.", "Well.", "timeout"]), GQMOptions(retries=6), metrics=metrics)
+    judge = judge_over(by_source({"SRC": ["Hm.", "Well.", TIMEOUT]}), GQMOptions(retries=6), metrics=metrics)
     (verdict,) = judge.judge([group_of(["a", "bb"])])
     assert set(verdict.statuses) == {Status.JUDGE_TIMEOUT}
     assert (verdict.analysis, verdict.attempts) == ("Well.", 2)
@@ -175,27 +142,20 @@ def test_time_that_ends_during_retries_is_a_timeout_with_the_last_unreadable_rep
 
 
 def test_single_judge_marks_candidates_one_by_one():
-    class OneLate(ModelOf):
-        def generate_text(self, prompts, **sampling):
-            return [
-                GeneratedText("", "timeout", 0) if "\nbb\n" in p else GeneratedText("7", "stop", 1) for p in prompts
-            ]
-
-    metrics = JudgeMetrics()
-    (verdict,) = judge_over(OneLate(by_length), SQMOptions(), metrics=metrics).judge([group_of(["a", "bb", "bb"])])
+    model, metrics = TextModel(lambda prompt: TIMEOUT if "\nbb\n" in prompt else "7"), JudgeMetrics()
+    (verdict,) = judge_over(model, SQMOptions(), metrics=metrics).judge([group_of(["a", "bb", "bb"])])
     assert verdict.scores == (7.0, None, None)
     assert verdict.statuses == (Status.SCORED, Status.JUDGE_TIMEOUT, Status.JUDGE_TIMEOUT)
     assert (metrics.values()["questions"], metrics.values()["unanswered"]) == (2, 1)
 
 
 def test_what_timed_out_is_not_remembered():
-    model = Marking(SRC=["timeout", "A: 7, B: 2"])
+    model = by_source({"SRC": [TIMEOUT, "A: 7, B: 2"]})
     judge = judge_over(model, GQMOptions(cache_size=4))
     assert set(judge.judge([group_of(["a", "bb"])])[0].statuses) == {Status.JUDGE_TIMEOUT}
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 2.0)
 
 
 def test_an_order_that_timed_out_is_left_out_of_the_mean():
-    replies = ["A: 7, B: 2", "timeout"]
-    judge = judge_over(Marking(SRC=replies), GQMOptions(permutations=2))
+    judge = judge_over(by_source({"SRC": ["A: 7, B: 2", TIMEOUT]}), GQMOptions(permutations=2))
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 2.0)

@@ -1,8 +1,7 @@
-import re
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.judged_groups import ModelOf, by_length
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
@@ -10,7 +9,6 @@ from grrm.gqm.prompts import render_response
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling, attempt_seed
 from grrm.judges.gqm import GQMJudge, GQMOptions
-from grrm.judges.interface import GeneratedText
 
 REPLY = render_response("B loses the verb.", [8, 3])
 ONCE = JudgeSampling(retries=0)
@@ -168,26 +166,13 @@ def test_nothing_to_judge_asks_nothing(scripted):
     assert generator.calls == []
 
 
-class FriendOfLongTexts:
-    """A judge model that scores every candidate by its length."""
-
-    def generate_text(self, prompts, **sampling):
-        return [GeneratedText(render_response("Longer is better.", self._scores(p)), "stop", 1) for p in prompts]
-
-    def _scores(self, prompt):
-        return [len(text) for text in re.findall(r"Translation [A-Z]:\n```\n(.*)\n```\n", prompt)]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
-
-
 @settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([None, "a", "bb", "cccc", "dddddd", "\0"]), min_size=1, max_size=8),
     st.randoms(use_true_random=False),
 )
 def test_permuting_the_candidates_permutes_the_verdict(texts, random):
-    judge = distinct(FriendOfLongTexts(), sampling=ONCE)
+    judge = distinct(ModelOf(by_length), sampling=ONCE)
     order = list(range(len(texts)))
     random.shuffle(order)
     verdict = judge.judge([group_of(texts)])[0]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.converter_rows import converted
 from support.converter_rows import group as group_row
 from support.judged_groups import judge_over
+from support.text_models import TIMEOUT, TextModel
 
 from grrm.data.converters.gqm_pairs import convert_sft_pairwise
 from grrm.errors import UserError
@@ -24,29 +25,26 @@ from grrm.judges.registry import spec_of
 STRENGTHS = st.lists(st.floats(-3, 3), min_size=2, max_size=5)
 
 
-class BradleyTerryModel:
+class BradleyTerryModel(TextModel):
     """Prefers A to B by the difference of their strengths, and A for its place by `bias`."""
 
     def __init__(self, strengths: dict[str, float], bias: float = 0.0, failing: Sequence[str] = ()) -> None:
-        self.strengths, self.bias, self.failing, self.prompts = strengths, bias, failing, []
+        super().__init__(self._choice)
+        self.strengths, self.bias, self.failing = strengths, bias, failing
 
     def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
         assert (sampling["max_new_tokens"], sampling["top_logprobs"]) == (1, 20)
-        self.prompts += prompts
-        return [self._reply(prompt) for prompt in prompts]
+        return super().generate_text(prompts, **sampling)
 
-    def _reply(self, prompt: str) -> GeneratedText:
+    def _choice(self, prompt: str) -> GeneratedText:
         shown = sorted((prompt.index(f"\n{text}\n"), text) for text in self.strengths if f"\n{text}\n" in prompt)
         (_, first), (_, second) = shown
         if {first, second} & set(self.failing):
-            return GeneratedText("", "timeout", 0)
+            return TIMEOUT
         odds = self.strengths[first] - self.strengths[second] + self.bias
         of_a = -math.log1p(math.exp(-odds))
         choices = (("A", of_a - 0.5), (" B", of_a - odds - 0.5), ("The", -9.0))
         return GeneratedText("A", "length", 1, (TokenChoices("A", choices),))
-
-    def count_tokens(self, prompt: str) -> int:
-        return len(prompt)
 
 
 def group(*texts: str | None, source: str = "source") -> Group:
@@ -102,7 +100,7 @@ def test_nothing_is_asked_where_there_is_no_pair_or_the_source_is_unsafe() -> No
 
 def test_a_letter_that_is_not_among_the_choices_counts_as_the_least() -> None:
     class Sure(BradleyTerryModel):
-        def _reply(self, prompt: str) -> GeneratedText:
+        def _choice(self, prompt: str) -> GeneratedText:
             shown_first = prompt.index("\none\n") < prompt.index("\ntwo\n")
             choices = (("A" if shown_first else "B", -0.1), ("x", -4.1))
             return GeneratedText("A", "length", 1, (TokenChoices("A", choices),))
@@ -111,7 +109,7 @@ def test_a_letter_that_is_not_among_the_choices_counts_as_the_least() -> None:
     assert verdict.scores == pytest.approx((10 / (1 + math.exp(-2)), 10 / (1 + math.exp(2))))
 
     class Mute(BradleyTerryModel):
-        def _reply(self, prompt: str) -> GeneratedText:
+        def _choice(self, prompt: str) -> GeneratedText:
             return GeneratedText("?", "length", 1, (TokenChoices("?", (("?", -0.1),)),))
 
     (verdict,) = judged(Mute({"one": 0.0, "two": 0.0}), group("one", "two"))

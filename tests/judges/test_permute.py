@@ -74,7 +74,7 @@ def test_two_orders_cancel_a_bias_that_grows_with_the_position():
 def test_all_orders_of_all_groups_are_one_batch_with_seeds_of_their_own():
     model = ModelOf(by_length)
     reordered(model, 3).judge([group_of(TEXTS), group_of(["a", "bb"], "h")])
-    assert (model.calls, len(model.prompts)) == (1, 3 + 2)  # two candidates have two orders
+    assert (len(model.calls), len(model.prompts)) == (1, 3 + 2)  # two candidates have two orders
     assert len(set(model.seeds)) == 5
 
 

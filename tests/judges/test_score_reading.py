@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.judged_groups import judge_over
+from support.text_models import TIMEOUT, TextModel
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
@@ -30,7 +31,7 @@ def mean(odds: Odds) -> float:
     return sum(score * p for score, p in odds.items()) / sum(odds.values())
 
 
-class DigitModel:
+class DigitModel(TextModel):
     """Writes one score per candidate, the most probable; a token is a character, a digit may have its space.
 
     `odds[text]` are the probabilities of the scores of a translation. Prompts name their candidates as the judge's do;
@@ -38,13 +39,14 @@ class DigitModel:
     """
 
     def __init__(self, odds: dict[str, Odds], *, with_space: bool = False) -> None:
-        self.odds, self.calls, self.with_space, self._behind = odds, [], with_space, None
+        super().__init__(self._scores)
+        self.odds, self.with_space, self._behind = odds, with_space, None
 
     def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
-        self.calls.append((list(prompts), sampling))
-        return [self._followed(one) if sampling["max_new_tokens"] == 1 else self._reply(one) for one in prompts]
+        self.reply = self._followed if sampling["max_new_tokens"] == 1 else self._scores
+        return super().generate_text(prompts, **sampling)
 
-    def _reply(self, prompt: str) -> GeneratedText:
+    def _scores(self, prompt: str) -> GeneratedText:
         shown = sorted(
             (prompt.index(f"\n{text}\n"), odds) for text, odds in self.odds.items() if f"\n{text}\n" in prompt
         )
@@ -83,9 +85,6 @@ class DigitModel:
         text = texts[len(letters) - 1] if letters else next(one for one in texts if f"\n{one}\n" in prefix)
         return GeneratedText("", "length", 1, (TokenChoices("0", self._behind_one(self.odds[text])),))
 
-    def count_tokens(self, prompt: str) -> int:
-        return len(prompt)
-
 
 def group(*texts: str) -> Group:
     candidates = tuple(Candidate(f"c{number}", text, text, 3) for number, text in enumerate(texts))
@@ -112,7 +111,7 @@ def test_a_score_is_the_mean_over_all_scores(weights: list[list[float]], with_sp
     by_rank = [verdict.scores[int(name[1:])] for tier in verdict.ranking for name in tier]
     assert by_rank == sorted(verdict.scores, reverse=True)
     assert len(model.calls) <= 2
-    assert {sampling["top_logprobs"] for _, sampling in model.calls} == {TOP_LOGPROBS}
+    assert {call["top_logprobs"] for call in model.calls} == {TOP_LOGPROBS}
 
 
 @given(WEIGHTS)
@@ -172,12 +171,8 @@ def test_large_groups_are_read_in_chunks() -> None:
 
 
 def test_without_probabilities_a_score_is_the_written_one_and_counted() -> None:
-    class Blind(DigitModel):
-        def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
-            return [GeneratedText("**A**: 7, B: 2.", "stop", 3) for _ in prompts]
-
-    metrics = JudgeMetrics()
-    assert judged("gqm", Blind({}), "one", "two", prompt_type="score", metrics=metrics).scores == (7.0, 2.0)
+    blind, metrics = TextModel(lambda prompt: "**A**: 7, B: 2."), JudgeMetrics()
+    assert judged("gqm", blind, "one", "two", prompt_type="score", metrics=metrics).scores == (7.0, 2.0)
     assert metrics.values()["scores_as_written"] == 2
 
 
@@ -187,12 +182,10 @@ def test_no_score_among_the_most_probable_tokens_is_none() -> None:
 
 
 def test_a_one_that_nobody_follows_up_is_none() -> None:
-    class Late(DigitModel):
-        def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
-            return [GeneratedText("", "timeout", 0) for _ in prompts]
-
     tokens = [TokenChoices("7", logs({"7": 0.5, "1": 0.4}))]
-    assert expected_scores(Late({}), [WrittenScores("p", "7", tokens, (7.0,), [(0, 1)])]) == [(None,)]
+    assert expected_scores(TextModel(lambda prompt: TIMEOUT), [WrittenScores("p", "7", tokens, (7.0,), [(0, 1)])]) == [
+        (None,)
+    ]
 
 
 def test_tokens_of_whole_numbers_need_no_further_digit() -> None:

@@ -2,6 +2,7 @@ import threading
 
 import pytest
 from support.judged_groups import ModelOf, by_length, group_of
+from support.text_models import TextModel
 
 from grrm.gqm.groups import Status
 from grrm.judges.cache import CachedJudge, VerdictCache
@@ -73,12 +74,7 @@ def test_failures_are_asked_about_again():
 def test_a_verdict_with_a_hole_that_the_judge_left_is_not_kept():
     cache = VerdictCache(8)
     replies = iter(["fine\n7", "no idea", "fine\n7", "fine\n5"])
-
-    class Model(ModelOf):
-        def _reply(self, prompt):
-            return next(replies)
-
-    judge = CachedJudge(SQMJudge(Model(), sampling=JudgeSampling(retries=0)), cache)
+    judge = CachedJudge(SQMJudge(TextModel(lambda prompt: next(replies)), sampling=JudgeSampling(retries=0)), cache)
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, None)
     assert cache.n_entries == 0
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 5.0)

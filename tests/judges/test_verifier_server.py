@@ -24,11 +24,12 @@ GROUP = Group(
 @pytest.fixture
 def verifier():
     """A judge of a server that says True of what begins like the truth, and the server."""
-    server = CompletionsServer(lambda body, _: str("<model_answer>4" in body["prompt"]))
-    generator = OpenAITextGenerator([server.url], attempts=2, backoff_initial_s=0.01, unanswered="mark", deadline_s=3.0)
-    yield VerifierJudge(generator), server
-    generator.close()
-    server.close()
+    with CompletionsServer(lambda body, _: str("<model_answer>4" in body["prompt"])) as server:
+        generator = OpenAITextGenerator(
+            [server.url], attempts=2, backoff_initial_s=0.01, unanswered="mark", deadline_s=3.0
+        )
+        yield VerifierJudge(generator), server
+        generator.close()
 
 
 def rewards(verdict, policy):

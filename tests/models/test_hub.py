@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.command_line import grrm
 from support.local_server import Handler, LocalServer
 from support.tiny_checkpoint import write_tiny_checkpoint
 
@@ -167,10 +168,9 @@ def test_a_downloaded_model_translates(answers, hub, tmp_path):
     """The whole way by the name alone, on the cache that the other tests filled."""
     home = Path(answers["Qwen/Sharded"]).parents[3]
     (tmp_path / "text").write_text("Guten Morgen\n")
-    command = [sys.executable, "-m", "grrm.cli", "translate", "text", "--src-lang", "de", "--trg-lang", "en"]
-    command += ["--model", "Qwen/Sharded", "--max-new-tokens", "2", "--retry", "0", "--out", "out.jsonl"]
-    environment = {**os.environ, **hub.environment(home)}
-    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    command = ["translate", "text", "--src-lang", "de", "--trg-lang", "en", "--model", "Qwen/Sharded"]
+    command += ["--max-new-tokens", "2", "--retry", "0", "--out", "out.jsonl"]
+    run = grrm(*command, cwd=tmp_path, **hub.environment(home))
     assert run.returncode == 0, run.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text())["src_text"] == "Guten Morgen"
 

@@ -12,6 +12,8 @@ from support.tiny_policy import random_policy
 from support.token_scores import token_scores
 
 from grrm.models import token_scores as scoring
+from grrm.models.packing import lay_out, pack_rows
+from grrm.models.policy import TokenUse, Used
 
 
 @pytest.fixture(params=FORMS, autouse=True)
@@ -142,3 +144,35 @@ def test_gap_to_the_largest_logit_is_beside_the_log_probability(monkeypatch, tra
     assert (gaps.numpy() >= 0).all()
     (logprobs.sum() + gaps.sum()).backward()  # the gap has no gradient
     np.testing.assert_allclose(hidden.grad.numpy(), gradient_NV @ weight_VH, rtol=1e-3, atol=1e-4)
+
+
+# --- tokens of a batch are counted as they were laid out, padded or packed
+
+
+PROMPTS = [[5, 6, 7], [5, 6, 7], [8, 9]]
+RESPONSES = [[1, 2], [3, 4, 5, 6], [7]]
+
+
+@pytest.mark.parametrize(
+    ("pack_tokens", "expected"),
+    [(0, Used(5 + 7 + 3, 3 * 7)), (16, Used(3 + 1 + 3 + 2, 9))],  # packed, last tokens are not in the input
+    ids=["padded", "packed"],
+)
+def test_padding_is_what_is_no_prompt_and_no_response(pack_tokens: int, expected: Used) -> None:
+    use, tokens = TokenUse(), lay_out(PROMPTS, RESPONSES, 0, pack_tokens)
+    for _ in range(2):
+        use.add(tokens.input_ids, tokens.positions_N, tokens.attention_ranges_3BT)
+    assert use.take() == Used(*(2 * number for number in expected))
+    assert use.take() == Used(0, 0)
+
+
+def test_only_passes_with_gradients_count(make_model, tmp_path) -> None:
+    from grrm.models.policy import load_policy
+
+    make_model("llama").save_pretrained(str(tmp_path), safe_serialization=True)
+    policy, tokens = load_policy(tmp_path), pack_rows(PROMPTS, RESPONSES, 0, 16)
+    with paddle.no_grad():
+        policy(**tokens.model_inputs())
+    assert policy.token_use.take() == Used(0, 0)
+    policy(**tokens.model_inputs())
+    assert policy.token_use.take() == Used(9, 14)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from support.command_line import GRRM
 from support.rl_processes import CONFIGS, SCRIPTS, one_rank, run
 from support.scored_rows import scored_rows
 
 pytestmark = pytest.mark.slow
-GRRM = [sys.executable, "-m", "grrm.cli"]
 
 
 @pytest.mark.parametrize(("yaml", "judge"), [("ranker_tiny_argument.yaml", "ranker"), ("rm_tiny_argument.yaml", "rm")])
-def test_a_trained_reward_model_ranks_new_groups(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: str, judge: str
-) -> None:
+def test_a_trained_reward_model_ranks_new_groups(write_rows, settings, tmp_path, yaml, judge):
     data, held = write_rows(scored_rows(200)), write_rows(scored_rows(40, seed=9), "held.jsonl")
     learning = {"max_steps": "100", "save_steps": "100", "learning_rate": "0.003", "lr_end": "1e-4"}
     overrides = settings(data, **learning, backbone_learning_rate="0.001", prompt_type="codeblock-think")

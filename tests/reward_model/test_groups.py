@@ -77,13 +77,7 @@ BAD_PAIRS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)
-def test_group_that_cannot_be_used_is_left_out_and_counted(
-    read: Callable[..., Any],
-    write_rows: Callable[..., Path],
-    caplog: pytest.LogCaptureFixture,
-    changes: dict[str, Any],
-    reason: str,
-) -> None:
+def test_group_that_cannot_be_used_is_left_out_and_counted(read, write_rows, caplog, changes, reason):
     path = write_rows([row(), row(**changes), row()])
     with caplog.at_level(logging.WARNING):
         found = read(path, max_length=200)
@@ -96,9 +90,7 @@ def test_group_that_cannot_be_used_is_left_out_and_counted(
 
 
 @pytest.mark.parametrize(("changes", "reason"), BAD_PAIRS)
-def test_pair_that_cannot_be_used_is_left_out_and_counted(
-    read: Callable[..., Any], write_rows: Callable[..., Path], changes: dict[str, Any], reason: str
-) -> None:
+def test_pair_that_cannot_be_used_is_left_out_and_counted(read, write_rows, changes, reason):
     good = {"prompt": PROMPT, "chosen": "Eins", "rejected": "Zwei"}
     found = read(write_rows([good, {**good, **changes}]), max_length=200)
     assert len(found.groups) == 1
@@ -106,17 +98,13 @@ def test_pair_that_cannot_be_used_is_left_out_and_counted(
 
 
 @pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)
-def test_file_of_nothing_usable_is_an_error_that_says_why(
-    read: Callable[..., Any], write_rows: Callable[..., Path], changes: dict[str, Any], reason: str
-) -> None:
+def test_file_of_nothing_usable_is_an_error_that_says_why(read, write_rows, changes, reason):
     with pytest.raises(UserError) as caught:
         read(write_rows([row(**changes)] * 2), max_length=200)
     assert f"has no usable row (2 x {reason}" in str(caught.value)
 
 
-def test_group_of_parquet_and_of_json_lines(
-    read: Callable[..., Any], write_rows: Callable[..., Path], tokenizer: Any, tmp_path: Path
-) -> None:
+def test_group_of_parquet_and_of_json_lines(read, write_rows, tokenizer, tmp_path):
     rows = scored_rows(3)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "groups.parquet")
     groups = read(write_rows(rows)).groups
@@ -130,9 +118,7 @@ def test_group_of_parquet_and_of_json_lines(
         assert group.language_pair == f"{src}-{trg}"
 
 
-def test_candidate_without_gold_is_left_out_of_its_group_and_counted(
-    read: Callable[..., Any], write_rows: Callable[..., Path], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_candidate_without_gold_is_left_out_of_its_group_and_counted(read, write_rows, caplog):
     texts = ["one", "two", "three"]
     path = write_rows([row(mt_texts=texts, scores=[10, None, 30]), row(mt_texts=["one", "three"], scores=[10, 30])])
     with caplog.at_level(logging.WARNING):
@@ -142,7 +128,7 @@ def test_candidate_without_gold_is_left_out_of_its_group_and_counted(
     assert f"{path}: 1 candidates without a gold score were left out of their groups" in caplog.text
 
 
-def test_what_data_groups_writes_is_read(read: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_data_groups_writes_is_read(read, tmp_path):
     sampled = [
         {"src_text": "One", "trg_text": "Eins", "src_lang": "en", "trg_lang": "de", "mt_texts": ["Eins", "Ein", "Zwei"]}
     ] * 2
@@ -152,9 +138,7 @@ def test_what_data_groups_writes_is_read(read: Callable[..., Any], tmp_path: Pat
     assert [max(group.gold) for group in groups] == [10, 10]
 
 
-def test_pair_has_the_template_around_its_prompt_and_the_end_behind_its_candidates(
-    read: Callable[..., Any], write_rows: Callable[..., Path], tokenizer: Any
-) -> None:
+def test_pair_has_the_template_around_its_prompt_and_the_end_behind_its_candidates(read, write_rows, tokenizer):
     path = write_rows([{"prompt": PROMPT, "chosen": "Eins", "rejected": "Zwei"}])
     end = (tokenizer.eos_token_id,)
     (group,) = read(path, end).groups
@@ -166,9 +150,7 @@ def test_pair_has_the_template_around_its_prompt_and_the_end_behind_its_candidat
     assert plain.candidates.prompt_ids == encode(PROMPT)
 
 
-def test_text_that_looks_like_a_special_token_is_text(
-    read: Callable[..., Any], write_rows: Callable[..., Path], tokenizer: Any
-) -> None:
+def test_text_that_looks_like_a_special_token_is_text(read, write_rows, tokenizer):
     specials = special_tokens(tokenizer)
     ids = {tokenizer.convert_tokens_to_ids(token) for token in specials}
     assert len(specials) >= 3
@@ -189,27 +171,21 @@ def test_text_that_looks_like_a_special_token_is_text(
         ({"mt_texts": ["a", "b"], "judge_scores": [1, 2]}, "has no usable row (1 x scores is not among "),
     ],
 )
-def test_file_of_other_columns_is_an_error_that_names_them(
-    read: Callable[..., Any], write_rows: Callable[..., Path], columns: dict[str, Any], message: str
-) -> None:
+def test_file_of_other_columns_is_an_error_that_names_them(read, write_rows, columns, message):
     with pytest.raises(UserError) as caught:
         read(write_rows([columns]))
     assert message in str(caught.value)
     assert ", ".join(columns) in str(caught.value)
 
 
-def test_a_first_row_without_gold_scores_is_left_out_like_any_other(
-    read: Callable[..., Any], write_rows: Callable[..., Path]
-) -> None:
+def test_a_first_row_without_gold_scores_is_left_out_like_any_other(read, write_rows):
     first = {key: value for key, value in row().items() if key != "scores"}
     found = read(write_rows([first, row()]))
     assert (len(found.groups), found.rejected.total()) == (1, 1)
 
 
 @pytest.mark.parametrize(("val_size", "n_held"), [(0.25, 6), (5, 6), (1, 2), (0.01, 2)])
-def test_held_out_prompts_are_not_trained_on(
-    read: Callable[..., Any], write_rows: Callable[..., Path], val_size: float, n_held: int
-) -> None:
+def test_held_out_prompts_are_not_trained_on(read, write_rows, val_size, n_held):
     rows = scored_rows(12)
     groups: list[GoldGroup] = read(write_rows([*rows, *scored_rows(12, seed=5)])).groups
 
@@ -224,16 +200,14 @@ def test_held_out_prompts_are_not_trained_on(
 
 
 @pytest.mark.parametrize("empty", [{}, {"scores": None}])
-def test_the_row_of_a_line_that_could_not_be_read_may_be_the_first(
-    empty: dict[str, Any], read: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_row_of_a_line_that_could_not_be_read_may_be_the_first(empty, read, tmp_path):
     path = tmp_path / "groups.jsonl"
     path.write_text("\n".join(map(json.dumps, [empty, row(), row()])))
     found = read(path)
     assert (len(found.groups), found.rejected) == (2, {"the row is empty": 1})
 
 
-def test_gold_that_says_no_order_is_refused(read: Callable[..., Any], tmp_path: Path) -> None:
+def test_gold_that_says_no_order_is_refused(read, tmp_path):
     path = tmp_path / "groups.jsonl"
     path.write_text("\n".join(json.dumps(row(scores=[gold] * 4)) for gold in (1.0, 2.0)))
     with pytest.raises(UserError, match="no row whose candidates differ in gold"):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from paddle.utils import unique_name
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
+from support.rl_processes import CONFIGS, SCRIPTS, metrics_of, one_rank, run, train_here, two_ranks
 from support.scored_rows import scored_rows
 from support.sentences import ends_with_a_sentence
 
@@ -26,15 +24,9 @@ from grrm.training.gold_groups import GroupEncoder, read_gold_groups
 RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_argument.yaml"
 
 
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
-
-
 def train(yaml: Path, overrides: list[str]) -> RewardModelConfig:
     config = load_config(RewardModelConfig, yaml, overrides)
-    reward_run.train(config)
+    train_here(reward_run.train, config)
     return config
 
 
@@ -53,9 +45,7 @@ def largest_difference(one: Path, other: Path) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
-def test_learns_a_property_of_the_text(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
-) -> None:
+def test_learns_a_property_of_the_text(write_rows, settings, tmp_path, yaml):
     data = write_rows(scored_rows(240))
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "50", "val_size": "40", "lr_end": "1e-4"}
     overrides = settings(data, max_steps="100", save_steps="100", learning_rate="0.003", **evaluated)
@@ -78,14 +68,7 @@ def test_learns_a_property_of_the_text(
         ({"width": "16"}, r"width \d+", "width 16"),
     ],
 )
-def test_a_checkpoint_of_another_head_is_one_sentence(
-    write_rows: Callable[..., Path],
-    settings: Callable[..., list[str]],
-    tmp_path: Path,
-    changed: dict[str, str],
-    before: str,
-    now: str,
-) -> None:
+def test_a_checkpoint_of_another_head_is_one_sentence(write_rows, settings, tmp_path, changed, before, now):
     data = write_rows(scored_rows(8))
     train(RANKER, settings(data, max_steps="1", save_steps="1"))
     with pytest.raises(UserError, match=f"checkpoint-1' is of a model with {before}, not {now}: set it back, set"):
@@ -97,14 +80,7 @@ def test_a_checkpoint_of_another_head_is_one_sentence(
     [(RANKER, {}), (RANKER, {"compare": "group", "blocks": "1", "width": "16"}), (PAIRWISE, {})],
     ids=["ranker", "comparing", "pairwise"],
 )
-def test_trained_model_scores_as_at_its_last_evaluation(
-    world: TinyWorld,
-    write_rows: Callable[..., Path],
-    settings: Callable[..., list[str]],
-    tmp_path: Path,
-    yaml: Path,
-    head: dict[str, str],
-) -> None:
+def test_trained_model_scores_as_at_its_last_evaluation(world, write_rows, settings, tmp_path, yaml, head):
     data, held = write_rows(scored_rows(16)), write_rows(scored_rows(5, seed=9), "held.jsonl")
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(held)}
     evaluated["per_device_eval_batch_size"] = "2"
@@ -128,9 +104,7 @@ def test_trained_model_scores_as_at_its_last_evaluation(
     assert told["eval_pair_accuracy"] == pytest.approx(np.mean(np.array(margins) > 0))
 
 
-def test_backbone_has_its_own_learning_rate(
-    world: TinyWorld, write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_backbone_has_its_own_learning_rate(world, write_rows, settings, tmp_path):
     data = write_rows(scored_rows(8))
     one_step = {"max_steps": "1", "save_steps": "1", "learning_rate": "0.01", "weight_decay": "0"}
     moved = {}
@@ -144,13 +118,7 @@ def test_backbone_has_its_own_learning_rate(
 
 
 @pytest.mark.parametrize(("rate", "is_frozen"), [("0", True), ("0.1", False), ("null", False)])
-def test_a_backbone_with_a_learning_rate_of_0_has_no_gradient(
-    write_rows: Callable[..., Path],
-    settings: Callable[..., list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    rate: str,
-    is_frozen: bool,
-) -> None:
+def test_a_backbone_with_a_learning_rate_of_0_has_no_gradient(write_rows, settings, monkeypatch, rate, is_frozen):
     models: list[Any] = []
     monkeypatch.setattr(supervised_run.SupervisedRun, "train", lambda self, trainer, _: models.append(trainer.model))
     train(RANKER, settings(write_rows(scored_rows(8)), backbone_learning_rate=rate))
@@ -159,13 +127,7 @@ def test_a_backbone_with_a_learning_rate_of_0_has_no_gradient(
 
 
 @pytest.mark.parametrize("is_apart", [True, False])
-def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(
-    world: TinyWorld,
-    write_rows: Callable[..., Path],
-    settings: Callable[..., list[str]],
-    tmp_path: Path,
-    is_apart: bool,
-) -> None:
+def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(world, write_rows, settings, tmp_path, is_apart):
     folder = shutil.copytree(world.policy, tmp_path / "tokenizer")
     (folder / "chat_template.jinja").write_text("turn: {{ messages[0]['content'] }}")
     places = {"tokenizer_name_or_path": str(folder)} if is_apart else {"model_name_or_path": str(folder)}
@@ -176,7 +138,7 @@ def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(
     assert group.candidates.prompt_ids == encoder(tokenizer)("turn: One")
 
 
-def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: TinyWorld) -> None:
+def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world):
     model = new_reward_model("ranker", world.policy)
     before = {name: table.numpy() for name, table in model.named_buffers()}
     cast_weights(model, "bfloat16")
@@ -187,9 +149,7 @@ def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world: Ti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_four_steps_equal_two_and_two_more(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, ranks: int
-) -> None:
+def test_four_steps_equal_two_and_two_more(write_rows, settings, tmp_path, ranks):
     data = write_rows(scored_rows(24))  # three steps an epoch
     held = {"evaluation_strategy": "steps", "eval_steps": "1", "val_size": "0", "eval_datasets": str(data)}
     fixed = {"save_steps": "2", "lr_scheduler_type": "constant", **held}
@@ -219,9 +179,7 @@ def test_four_steps_equal_two_and_two_more(
     ],
     ids=["data", "sharding", "tensor"],
 )
-def test_two_ranks_train_what_one_trains(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, layout: dict[str, str]
-) -> None:
+def test_two_ranks_train_what_one_trains(write_rows, settings, tmp_path, layout):
     data = write_rows(scored_rows(24))
     held = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(data)}
 
@@ -236,9 +194,7 @@ def test_two_ranks_train_what_one_trains(
             assert one.get(name, 0.0) == pytest.approx(two.get(name, 0.0), rel=1e-5)
 
 
-def test_pairs_and_groups_train_either_model(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_pairs_and_groups_train_either_model(write_rows, settings, tmp_path):
     prompt = "Translate the following text from English into German:\nEnglish: One\nGerman:"
     pairs = write_rows([{"prompt": prompt, "chosen": f"Eins {i}", "rejected": "Zwei"} for i in range(8)])
     for yaml in (RANKER, PAIRWISE):
@@ -250,12 +206,7 @@ def test_pairs_and_groups_train_either_model(
 
 
 @pytest.mark.parametrize("changes", [{"recompute": "true"}, {"bf16": "true", "fp16_opt_level": "O2"}])
-def test_trains_with_recomputation_and_in_sixteen_bits(
-    write_rows: Callable[..., Path],
-    settings: Callable[..., list[str]],
-    tmp_path: Path,
-    changes: dict[str, str],
-) -> None:
+def test_trains_with_recomputation_and_in_sixteen_bits(write_rows, settings, tmp_path, changes):
     train(RANKER, settings(write_rows(scored_rows(8)), max_steps="1", save_steps="1", **changes))
     assert all(np.isfinite(line["loss"]) for line in metrics_of(tmp_path / "out") if "loss" in line)
     load_reward_model(tmp_path / "out")
@@ -273,22 +224,14 @@ def test_trains_with_recomputation_and_in_sixteen_bits(
         ({"width": "7"}, "the ranker's width is 7"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(
-    write_rows: Callable[..., Path],
-    settings: Callable[..., list[str]],
-    capsys: pytest.CaptureFixture[str],
-    changes: dict[str, str],
-    sentence: str,
-) -> None:
+def test_mistakes_are_told_in_one_sentence(write_rows, settings, capsys, changes, sentence):
     overrides = settings(write_rows(scored_rows(8)), **changes)
     assert sentence in ends_with_a_sentence(lambda: train(RANKER, overrides), capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("yaml", [RANKER, PAIRWISE], ids=["ranker", "pairwise"])
-def test_lora_trains_the_head_and_adapters_resumes_and_leaves_a_whole_model(
-    write_rows: Callable[..., Path], settings: Callable[..., list[str]], tmp_path: Path, yaml: Path
-) -> None:
+def test_lora_trains_the_head_and_adapters_resumes_and_leaves_a_whole_model(write_rows, settings, tmp_path, yaml):
     data = write_rows(scored_rows(24))
     lora = [
         "--lora",
@@ -302,8 +245,7 @@ def test_lora_trains_the_head_and_adapters_resumes_and_leaves_a_whole_model(
     ]
 
     def run_to(output: Path, steps: int) -> None:
-        with unique_name.guard():  # parameters are called as in a process of their own
-            train(yaml, [*settings(data, max_steps=str(steps), save_steps="2"), *lora, "--output_dir", str(output)])
+        train(yaml, [*settings(data, max_steps=str(steps), save_steps="2"), *lora, "--output_dir", str(output)])
 
     run_to(tmp_path / "whole", 4)
     run_to(tmp_path / "parts", 2)

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.reward_app import RecordingJudge, fail, group, make_client, rows_body, score_body
+from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
 from support.stopped_clock import stop_clock
 
 from grrm_reward_server.app import RewardApp, create_app
@@ -64,23 +64,9 @@ def test_readiness_follows_the_judge():
 
 
 def test_readiness_probes_do_not_queue_behind_a_judge_that_has_not_answered_yet():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(), RecordingJudge(hold))
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        assert started.wait(120)
-        probe = threads.submit(lambda: app.test_client().get("/readyz").status_code)
-        try:
-            assert probe.result(120) == 503
-        finally:
-            release.set()
-        assert first.result(120).status_code == 200
-    assert app.test_client().get("/readyz").status_code == 200
+    with request_at_the_judge() as (client, _, _), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(lambda: client().get("/readyz").status_code).result(120) == 503
+    assert client().get("/readyz").status_code == 200
 
 
 def test_metrics_count_requests_and_statuses():
@@ -122,52 +108,33 @@ def test_defect_of_the_server_is_a_clean_500(monkeypatch, caplog):
     assert answer.get_json()["reference_id"] in caplog.text
 
 
-def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers(monkeypatch):
+@pytest.mark.parametrize(("deadline", "call_s", "limit_s"), [({"judge_deadline_s": 1.5}, 0, 1.5), ({}, 20, 200)])
+def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers(monkeypatch, deadline, call_s, limit_s):
+    """It hangs beyond its deadline or, without one, from ten times the longest call so far on."""
     clock = stop_clock(monkeypatch, "grrm_reward_server.service")
     began, release = threading.Event(), threading.Event()
 
-    def hang():
+    def work():
         if len(judge.calls) == 2:
             began.set()
             assert release.wait(120)
+        clock.sleep(call_s)
 
-    judge = RecordingJudge(hang)
-    app = create_app(Settings(judge_deadline_s=1.5), judge)
-    assert app.test_client().get("/readyz").status_code == 200
+    judge = RecordingJudge(work)
+    client = create_app(Settings(**deadline), judge).test_client()
+    assert client.get("/readyz").status_code == 200
     with ThreadPoolExecutor(1) as threads:
-        held = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
+        held = threads.submit(lambda: client.application.test_client().post("/v1/score", json=score_body()))
         assert began.wait(120)
-        assert app.test_client().get("/readyz").status_code == 200
-        clock.sleep(1.6)
-        answer = app.test_client().get("/readyz")
+        clock.sleep(limit_s - 0.5)
+        assert client.get("/readyz").status_code == 200
+        clock.sleep(1)
+        answer = client.get("/readyz")
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-        assert app.test_client().get("/healthz").status_code == 200
+        assert client.get("/healthz").status_code == 200
         release.set()
         assert held.result(120).status_code == 200
-    assert app.test_client().get("/readyz").status_code == 200
-
-
-def test_judge_that_takes_ten_times_as_long_as_ever_counts_as_hung(monkeypatch):
-    clock = stop_clock(monkeypatch, "grrm_reward_server.service")
-    began, release = threading.Event(), threading.Event()
-
-    def hang():
-        if len(judge.calls) == 2:
-            began.set()
-            assert release.wait(120)
-
-    judge = RecordingJudge(lambda: clock.sleep(20) if len(judge.calls) == 1 else hang())
-    app = create_app(Settings(), judge)
-    assert app.test_client().get("/readyz").status_code == 200
-    with ThreadPoolExecutor(1) as threads:
-        held = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        assert began.wait(120)
-        clock.sleep(199)
-        assert app.test_client().get("/readyz").status_code == 200
-        clock.sleep(2)
-        assert app.test_client().get("/readyz").status_code == 503
-        release.set()
-        assert held.result(120).status_code == 200
+    assert client.get("/readyz").status_code == 200
 
 
 def test_one_score_for_everything_raises_an_alarm(caplog):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.reward_app import RecordingJudge, fail, group, make_client, rows_body, score_body
+from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
 
 from grrm.gqm.groups import Status, Verdict
 from grrm.judges.registry import open_judge
-from grrm_reward_server.app import create_app
-from grrm_reward_server.settings import Settings
 
 
 def test_score_answers_every_group_and_candidate_in_order():
@@ -75,19 +72,9 @@ def test_request_id_with_another_body_is_a_conflict():
 
 
 def test_concurrent_repeat_waits_for_the_first():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    judge = RecordingJudge(hold)
-    app = create_app(Settings(), judge)
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        assert started.wait(120)
-        repeat = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        release.set()
+    with request_at_the_judge() as (client, first, judge), ThreadPoolExecutor(1) as threads:
+        repeat = threads.submit(lambda: client().post("/v1/score", json=score_body()))
+        judge.release.set()
         assert first.result(120).data == repeat.result(120).data
     assert len(judge.calls) == 1
 
@@ -231,60 +218,27 @@ def test_request_just_within_the_limits_is_served():
 
 
 def test_full_server_says_come_back_and_still_answers_probes():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(max_in_flight=1), RecordingJudge(hold))
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        assert started.wait(120)
-        refused = app.test_client().post("/v1/score", json=score_body(request_id="second"))
+    with request_at_the_judge(max_in_flight=1) as (client, _, _):
+        refused = client().post("/v1/score", json=score_body(request_id="second"))
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-        assert app.test_client().post("/", json=rows_body()).status_code == 503
-        assert app.test_client().get("/healthz").status_code == 200
-        release.set()
-        assert first.result(120).status_code == 200
-    assert app.test_client().post("/v1/score", json=score_body(request_id="third")).status_code == 200
+        assert client().post("/", json=rows_body()).status_code == 503
+        assert client().get("/healthz").status_code == 200
+    assert client().post("/v1/score", json=score_body(request_id="third")).status_code == 200
 
 
 def test_request_that_waits_too_long_for_the_judge_is_told_to_come_back():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(judge_wait_s=0.05), RecordingJudge(hold))
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(lambda: app.test_client().post("/v1/score", json=score_body()))
-        assert started.wait(120)
-        waiting = app.test_client().post("/v1/score", json=score_body(request_id="second"))
-        repeat = app.test_client().post("/v1/score", json=score_body())
-        assert app.test_client().get("/readyz").status_code == 503
-        release.set()
-        assert first.result(120).status_code == 200
+    with request_at_the_judge(judge_wait_s=0.05) as (client, _, _):
+        waiting = client().post("/v1/score", json=score_body(request_id="second"))
+        repeat = client().post("/v1/score", json=score_body())
+        assert client().get("/readyz").status_code == 503
     assert (waiting.status_code, waiting.headers["Retry-After"]) == (503, "5")
     assert (repeat.status_code, repeat.headers["Retry-After"]) == (503, "5")
 
 
 def test_large_requests_wait_for_their_turn_and_one_alone_is_always_let_in():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(max_tokens_in_flight=300), RecordingJudge(hold))
     large = score_body(group("g", "x" * 2000), request_id="large")
-    with ThreadPoolExecutor(2) as threads:
-        alone = threads.submit(app.test_client().post, "/v1/score", json=large)
-        assert started.wait(120)
-        beside = app.test_client().post("/v1/score", json=score_body())
-        release.set()
-        assert alone.result(120).status_code == 200
+    with request_at_the_judge(large, max_tokens_in_flight=300) as (client, _, _):
+        beside = client().post("/v1/score", json=score_body())
     assert (beside.status_code, beside.headers["Retry-After"]) == (503, "1")
     assert "tokens" in beside.get_json()["error_msg"]
-    assert app.test_client().post("/v1/score", json=score_body()).status_code == 200
+    assert client().post("/v1/score", json=score_body()).status_code == 200

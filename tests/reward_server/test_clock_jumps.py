@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 from support.reward_app import group, score_body
-from support.slow_server import SLOW_SERVER, check_right, make_client, make_groups
+from support.slow_server import check_right, make_client, make_groups, slow_server
 
 pytestmark = pytest.mark.slow
 INSTALL = "apt-get install -y --no-install-recommends libfaketime"
@@ -65,7 +63,6 @@ class Clock:
         found = [path for folder in LIBRARIES for path in Path(folder).rglob("faketime/libfaketimeMT.so.1")]
         assert found, f"this test needs libfaketime: {INSTALL}"
         return {
-            **os.environ,
             "LD_PRELOAD": str(found[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),
             "FAKETIME_CACHE_DURATION": "1",
@@ -79,31 +76,13 @@ def clock(tmp_path):
     return Clock(tmp_path)
 
 
-@contextmanager
-def server_by(clock, seconds, **settings):
-    """(process, URL) of a server of digits that takes `seconds` a call and lives by `clock`."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_SERVER, str(seconds), "0", json.dumps(settings)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=clock.environment(),
-    )
-    try:
-        yield process, process.stdout.readline().split()[-1]
-    finally:
-        process.kill()
-        process.wait(120)
-        process.stdout.close()
-
-
 def server_times(url):
     return [verdict["time_s"] for verdict in requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["recent"]]
 
 
 def test_a_clock_that_jumps_by_ten_years_loses_no_verdict_and_ends_no_wait(clock):
     groups, times = make_groups(100), []
-    with server_by(clock, 0.05, judge_wait_s=PATIENCE_S) as (process, url):
+    with slow_server(0.05, variables=clock.environment(), judge_wait_s=PATIENCE_S) as (process, url):
         client = make_client(url, **PATIENT, groups_per_request=5, max_connections=8)
         with clock.jumping():
             gives_up = time.monotonic() + PATIENCE_S
@@ -123,7 +102,7 @@ def test_a_clock_that_jumps_by_ten_years_loses_no_verdict_and_ends_no_wait(clock
 def test_a_request_that_is_half_sent_when_the_clock_jumps_is_answered(clock):
     body = json.dumps(score_body(group("g", "3", "7"))).encode()
     whole = HEADER.format(len(body)).encode() + body
-    with server_by(clock, 0.0) as (_, url):
+    with slow_server(0.0, variables=clock.environment()) as (_, url):
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         for offset in ("+3650d", "-3650d"):
             clock.set("+0")
@@ -141,7 +120,10 @@ def test_a_request_that_is_half_sent_when_the_clock_jumps_is_answered(clock):
 
 def test_work_that_was_accepted_is_answered_when_the_clock_jumps_while_the_server_stops(clock):
     groups = make_groups(6)
-    with server_by(clock, 1.5, drain_timeout_s=PATIENCE_S) as (process, url), ThreadPoolExecutor(1) as threads:
+    with (
+        slow_server(1.5, variables=clock.environment(), drain_timeout_s=PATIENCE_S) as (process, url),
+        ThreadPoolExecutor(1) as threads,
+    ):
         verdicts = threads.submit(make_client(url, **PATIENT, groups_per_request=6).score, groups)
         while not requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["running"]:
             time.sleep(0.02)

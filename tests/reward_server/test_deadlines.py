@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 from support.completions_server import CompletionsServer
-from support.reward_app import RecordingJudge, group, make_client, score_body
+from support.reward_app import RecordingJudge, group, make_client, request_at_the_judge, score_body
 from support.reward_servers import reward_server
 from support.scripted_server import ScriptedServer, check_right, client, make_groups, ok, right_answer, send, status
 from support.stopped_clock import PATIENCE_S, stop_clock
 
 from grrm.http_client.messages import DEADLINE_HEADER
 from grrm.rewards.protocol import PartialAnswer
-from grrm_reward_server.app import create_app
-from grrm_reward_server.settings import Settings
 
 
 def within(seconds):
@@ -57,29 +54,18 @@ def test_groups_done_at_the_deadline_are_answered_with_504_and_all_when_asked_ag
 
 
 def test_request_that_still_waits_at_its_deadline_is_answered_with_nothing_done_and_may_come_again():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(PATIENCE_S)
-
-    app = create_app(Settings(), RecordingJudge(hold))
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(app.test_client().post, "/v1/score", json=score_body(request_id="first"))
-        assert started.wait(PATIENCE_S)
-        late = app.test_client().post("/v1/score", json=score_body(), headers=within(0.05))
-        release.set()
-        assert first.result(PATIENCE_S).status_code == 200
+    with request_at_the_judge(score_body(request_id="first")) as (client, _, _):
+        late = client().post("/v1/score", json=score_body(), headers=within(0.05))
     assert late.status_code == 504
     assert late.get_json()["verdicts"] == []
-    assert app.test_client().post("/v1/score", json=score_body(), headers=within(PATIENCE_S)).status_code == 200
+    assert client().post("/v1/score", json=score_body(), headers=within(PATIENCE_S)).status_code == 200
 
 
 def test_model_that_does_not_answer_in_time_costs_the_deadline():
     hang = threading.Event()
     model = CompletionsServer(lambda request, number: hang.wait(PATIENCE_S) and "")
     try:
-        with reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url):
+        with reward_server("--judge", "gqm", "--openai-url", model.url) as (_, url):
             body = score_body(group("g0", "one", "two"), group("g1", "one", "two"))
             late = requests.post(f"{url}/v1/score", json=body, headers=within(1), timeout=PATIENCE_S)
         assert (late.status_code, late.json()["verdicts"]) == (504, [])

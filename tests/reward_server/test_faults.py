@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 import requests
 from support.reward_app import group, score_body
-from support.slow_server import SLOW_SERVER, check_right, make_client, make_groups
+from support.slow_server import check_right, make_client, make_groups, slow_server
 
 FULL_DISK = """
 import resource
@@ -26,26 +25,9 @@ time.time = lambda: _real() + next(_jumps)
 """
 
 
-@contextmanager
-def server_under(fault, seconds=0.0, **settings):
-    """(process, URL) of a server of digits, with `fault` done to its process first."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", fault + SLOW_SERVER, str(seconds), "0", json.dumps(settings)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield process, process.stdout.readline().split()[-1]
-    finally:
-        process.kill()
-        process.wait(120)
-        process.stdout.close()
-
-
 def test_full_disk_costs_neither_verdicts_nor_the_server(tmp_path):
     groups = make_groups(300)
-    with server_under(FULL_DISK, log_file=str(tmp_path / "log")) as (process, url):
+    with slow_server(0, before=FULL_DISK, log_file=str(tmp_path / "log")) as (process, url):
         client = make_client(url, groups_per_request=4)
         for _ in range(3):  # hundreds of lines of log, for which there is no room
             check_right(groups, client.score(groups))
@@ -62,7 +44,7 @@ def test_full_disk_costs_neither_verdicts_nor_the_server(tmp_path):
 
 def test_clock_that_jumps_by_years_changes_nothing():
     groups = make_groups(100)
-    with server_under(JUMPING_CLOCK, 0.05) as (process, url):
+    with slow_server(0.05, before=JUMPING_CLOCK) as (process, url):
         client = make_client(url, groups_per_request=5, max_connections=8)
         for _ in range(3):
             check_right(groups, client.score(groups))
@@ -77,7 +59,7 @@ def test_clients_that_leave_at_any_moment_hurt_nobody():
         b"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     )
     whole = request % len(body) + body
-    with server_under("", 0.02) as (process, url):
+    with slow_server(0.02) as (process, url):
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         stop = threading.Event()
 

@@ -56,7 +56,7 @@ def serving(**values):
     token = read_token(None, settings.token_env)
     listener = bind(settings.host, 0, token)
     app = RewardApp(settings, open_judge("chrf"), token)
-    front = Front(app.flask, settings, listener, app.refusal, app.metrics)
+    front = Front(app, settings, listener)
     ended = threading.Event()
 
     def serve():

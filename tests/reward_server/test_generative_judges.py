@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import requests
+from support.command_line import mistake, python
 from support.completions_server import CompletionsServer
 from support.fastdeploy_standin import with_fastdeploy
+from support.reward_servers import SCRIPT, reward_server
 from support.tiny_checkpoint import write_tiny_checkpoint
 
-SCRIPT = Path(__file__).parents[2] / "reward_server" / "reward_server.py"
 TASK = {"source": "Guten Morgen", "src_lang": "de", "trg_lang": "en"}
 CANDIDATES = [
     {"candidate_id": "a", "response": "Good morning"},
@@ -35,30 +31,6 @@ def checkpoint(tmp_path_factory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("judge") / "tiny-grrm")
 
 
-def command(*options: str) -> list[str]:
-    return [sys.executable, str(SCRIPT), "--port", "0", *options]
-
-
-@contextmanager
-def running(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
-        command(*options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("listening on "), process.stderr.read()
-        yield process, line.split()[-1]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(120)
-        process.stdout.close()
-        process.stderr.close()
-
-
 def post(url: str, body: dict, route: str = "") -> dict:
     return requests.post(url + route, json=body, timeout=120).json()
 
@@ -70,7 +42,7 @@ def statuses_of(answer: dict) -> list[tuple[str, float | None]]:
 def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--default-reward", "-0.5"]
     options += ["--judge-option", "max_new_tokens=24", "--judge-option", "retries=1"]
-    with running(*options) as (process, url):
+    with reward_server(*options) as (process, url):
         assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         verdict = post(url, BODY, "/v1/score")
         assert statuses_of(verdict) == [("judge_unparsable", None)] * 3
@@ -79,27 +51,27 @@ def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
         assert post(url, ROWS) == {"error_code": 0, "error_msg": "Success", "score": [-0.5] * 3}
         judge = requests.get(f"{url}/healthz", timeout=120).json()["judge"]
         assert (judge["name"], judge["model"], judge["counters"]["retries"]) == ("gqm", "tiny-grrm", 2)
-    assert process.returncode == 0
+        process.terminate()
+        assert process.wait(120) == 0
 
 
 @pytest.mark.slow
 def test_fastdeploy_hosts_a_checkpoint_and_the_servers_log_goes_on(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-option", "max_new_tokens=8"]
     options += ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=900"]
-    with running(*options, **with_fastdeploy()) as (process, url):
+    with reward_server(*options, stderr=subprocess.PIPE, **with_fastdeploy()) as (process, url):
         assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_unparsable", None)] * 3
         assert requests.get(f"{url}/healthz", timeout=120).json()["judge"]["model"] == "tiny-grrm"
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         assert process.wait(120) == 0
         assert " INFO " in process.stderr.read()
 
 
 def test_verdicts_of_a_model_server_become_scores_in_both_protocols():
-    model = CompletionsServer(lambda body, _: VERDICT)
-    try:
+    with CompletionsServer(lambda body, _: VERDICT) as model:
         options = ["--judge", "grrm", "--openai-url", model.url, "--score-scale-factor", "0.01"]
-        with running(*options, "--judge-option", "cache_size=8") as (_, url):
+        with reward_server(*options, "--judge-option", "cache_size=8") as (_, url):
             assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
             answer = post(url, BODY, "/v1/score")
             assert statuses_of(answer) == [("scored", 9.0), ("scored", 1.0), ("duplicate", 9.0)]
@@ -107,16 +79,14 @@ def test_verdicts_of_a_model_server_become_scores_in_both_protocols():
             assert answer["verdicts"][0]["analysis"].startswith("A is right")
             assert post(url, ROWS)["score"] == pytest.approx([0.09, 0.01, 0.09])
             assert "grrm_judge_cache_hits_total 1.0" in requests.get(f"{url}/metrics", timeout=120).text
-    finally:
-        model.close()
 
 
 @pytest.mark.slow
 def test_a_generation_past_its_deadline_is_a_status_and_the_server_still_ends_cleanly(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-deadline-s", "0.05"]
-    with running(*options, "--judge-option", "max_new_tokens=900") as (process, url):
+    with reward_server(*options, "--judge-option", "max_new_tokens=900", stderr=subprocess.PIPE) as (process, url):
         assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_timeout", None)] * 3
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         assert process.wait(120) == 0
         assert "FATAL" not in process.stderr.read()
 
@@ -148,10 +118,4 @@ def no_tokenizer(folder: Path) -> None:
 def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_exit_2(checkpoint, tmp_path, damage, message):
     folder = Path(shutil.copytree(checkpoint, tmp_path / "damaged"))
     damage(folder)
-    done = subprocess.run(
-        command("--judge", "gqm", "--model", str(folder)), capture_output=True, text=True, timeout=600, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert message in mistake(python(SCRIPT, "--judge", "gqm", "--model", folder))

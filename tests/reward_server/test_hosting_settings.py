@@ -27,19 +27,6 @@ def hosted(**values):
         ({"judge": "chrf", "model": "x"}, "'model' has no effect, as judge 'chrf' has no model"),
         ({"judge": "chrf", "judge_deadline_s": 5.0}, "'judge_deadline_s' has no effect"),
         ({"judge": "sqm", "model": "x", "tokenizer": "y"}, "'tokenizer' has no effect, as the model is a checkpoint"),
-        ({"judge": "gqm", "openai_urls": [NOWHERE], "dtype": "float32"}, "'dtype' has no effect, as the model runs on"),
-        (
-            {"judge": "gqm", "openai_urls": [NOWHERE], "backend": "fastdeploy"},
-            "'backend' has no effect, as the model runs on",
-        ),
-        (
-            {"judge": "gqm", "model": "x", "fastdeploy_options": {"tensor_parallel_size": 2}},
-            "'fastdeploy_options' has no effect, as the backend is paddle",
-        ),
-        (
-            {"judge": "gqm", "model": "x", "backend": "fastdeploy", "dtype": "bfloat16"},
-            "'dtype' has no effect, as Fast",
-        ),
         (
             {"judge": "gqm", "model": "x", "backend": "fastdeploy", "fastdeploy_options": {"tp": 2}},
             "unknown FastDeploy option 'tp'",
@@ -52,8 +39,6 @@ def hosted(**values):
         ),
         ({"judge": "gqm", "model": "/nowhere"}, "checkpoint folder '/nowhere' does not exist"),
         ({"judge": "gqm", "model": "/nowhere", "judge_options": {"permutation": 2}}, "did you mean 'permutations'"),
-        ({"judge": "sqm", "model": "/nowhere", "judge_options": {"shuffle": True}}, "unknown judge option 'shuffle'"),
-        ({"judge": "gqm", "model": "/nowhere", "judge_options": {"retries": -1}}, "'retries' is -1"),
         ({"judge": "gqm", "openai_urls": [NOWHERE], "judge_options": {"prompt_length": 9}}, "needs the folder of the"),
         ({"judge": "chrf", "judge_options": {"round": True}}, "did you mean 'round_to_integer'"),
     ],

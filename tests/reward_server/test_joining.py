@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import requests
 from support.judged_groups import judge_over
 from support.reward_app import group, score_body
+from support.reward_servers import reward_server
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
 from support.tiny_checkpoint import write_tiny_checkpoint
@@ -27,8 +23,6 @@ from grrm.judges.sqm import SQMOptions
 from grrm_reward_server.app import RewardApp
 from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
-
-SCRIPT = Path(__file__).parents[2] / "reward_server" / "reward_server.py"
 
 
 class Numbers:
@@ -104,15 +98,7 @@ def test_what_a_client_that_hangs_up_has_asked_for_leaves_the_batch(hosted):
 def test_the_model_of_a_real_server_stops_writing_for_a_client_that_hangs_up(tmp_path):
     folder = write_tiny_checkpoint(tmp_path / "judge", max_positions=200_000)
     options = ["--judge", "sqm", "--model", str(folder), "--judge-option", "max_new_tokens=150000"]
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--port", "0", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=os.environ,
-    )
-    try:
-        url = process.stdout.readline().split()[-1]
+    with reward_server(*options) as (process, url):
         body = requests.Request("POST", f"{url}/v1/score", json=score_body(group("g", "one"))).prepare()
         port = int(url.rsplit(":", 1)[1])
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -120,9 +106,5 @@ def test_the_model_of_a_real_server_stops_writing_for_a_client_that_hangs_up(tmp
             client.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body.body)
             eventually(lambda: "grrm_judge_calls_total 1.0" in requests.get(f"{url}/metrics", timeout=120).text)
         eventually(lambda: "grrm_abandoned_requests_total 1.0" in requests.get(f"{url}/metrics", timeout=120).text)
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         assert process.wait(120) == 0
-    finally:
-        process.kill()
-        process.wait(120)
-        process.stdout.close()

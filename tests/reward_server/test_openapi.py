@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.completions_server import CompletionsServer
@@ -58,11 +60,23 @@ def check_server(url, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("judge", ["chrf", "consensus", "gqm"])
 def test_no_request_makes_the_server_fail_or_leave_its_description(judge, tmp_path):
-    model = CompletionsServer(lambda request, number: VERDICT)
-    try:
+    with CompletionsServer(lambda request, number: VERDICT) as model:
         options = ["--openai-url", model.url] if judge == "gqm" else []
-        with reward_server("--port", "0", "--judge", judge, *options) as (process, url):
+        with reward_server("--judge", judge, *options) as (process, url):
             check_server(url, tmp_path)
             assert process.poll() is None
-    finally:
-        model.close()
+
+
+# --- the tests that docs/server.md names for its promises are there
+
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "server.md"
+
+
+def test_every_promise_has_its_test():
+    promised = re.findall(r"`(test_\w+\.py)::(test_\w+)`", PAGE.read_text(encoding="utf-8"))
+    assert len(promised) > 10
+    for file, name in promised:
+        texts = [path.read_text(encoding="utf-8") for path in TESTS.rglob(file)]
+        assert any(f"\ndef {name}(" in text for text in texts), (file, name)

@@ -5,35 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.judged_groups import judge_over
-from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
+from support.reward_app import group, make_client, request_at_the_judge, rows_body, score_body
+from support.text_models import TextModel
 
 from grrm.gqm.chat import render_chatml
 from grrm.judges.generative import first_prompts
 from grrm.judges.gqm import GQMOptions
-from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.interface import OpenedGenerator
 from grrm.judges.sqm import SQMOptions
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
-
-
-class Model:
-    """Replies nothing readable, and remembers what it was asked first."""
-
-    def __init__(self):
-        self.asked = []
-
-    def generate_text(self, prompts, **sampling):
-        self.asked += prompts
-        return [GeneratedText("no idea", "stop", 2) for _ in prompts]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
 
 
 def test_page_is_allowed_its_own_script_and_style_and_no_other_address():
@@ -82,34 +68,20 @@ def test_last_verdicts_are_listed_newest_first_without_their_texts():
 
 
 def test_requests_at_the_judge_and_before_it_are_counted():
-    release, started = threading.Event(), threading.Event()
-
-    def hold():
-        started.set()
-        assert release.wait(120)
-
-    app = create_app(Settings(), RecordingJudge(hold))
-    with ThreadPoolExecutor(3) as threads:
-        asked = [
-            threads.submit(app.test_client().post, "/v1/score", json=score_body(request_id=f"r{number}"))
-            for number in range(3)
-        ]
-        try:
-            assert started.wait(120)
-            live = {}
-            while live.get("waiting") != 2:
-                live = app.test_client().get("/v1/live").get_json()
-            assert live["running"] == 1
-        finally:
-            release.set()
-        assert [answer.result().status_code for answer in asked] == [200] * 3
+    with ThreadPoolExecutor(2) as threads, request_at_the_judge() as (client, _, _):
+        for name in ("second", "third"):
+            threads.submit(client().post, "/v1/score", json=score_body(request_id=name))
+        live = {}
+        while live.get("waiting") != 2:
+            live = client().get("/v1/live").get_json()
+        assert live["running"] == 1
 
 
 @pytest.mark.parametrize(
     "options", [GQMOptions(), SQMOptions(), GQMOptions(permutations=3, cache_size=4), GQMOptions(max_candidates=2)]
 )
 def test_prompts_shown_are_those_that_the_model_is_asked_first(options):
-    model = Model()
+    model = TextModel(lambda prompt: "no idea")
     judge = judge_over(model, options)
 
     def prompts_of(group):
@@ -118,11 +90,11 @@ def test_prompts_shown_are_those_that_the_model_is_asked_first(options):
     client = create_app(Settings(), HostedJudge(judge, prompts_of=prompts_of)).test_client()
     body = score_body(group("g", "one", "two", "<s>", "one"))
     (shown,) = client.post("/v1/prompts", json=body).get_json()["prompts"]
-    assert model.asked == []
+    assert model.prompts == []
     client.post("/v1/score", json=body)
     assert shown
-    assert shown == model.asked[: len(shown)]
-    assert len(model.asked) > len(shown)  # the retries, which ask the same again
+    assert shown == model.prompts[: len(shown)]
+    assert len(model.prompts) > len(shown)  # the retries, which ask the same again
 
 
 def test_judges_without_a_model_have_no_prompts():

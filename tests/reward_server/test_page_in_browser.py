@@ -13,12 +13,11 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><b>bold</b>"
 
 @pytest.fixture(scope="module")
 def server():
-    model = CompletionsServer(lambda request, number: VERDICT)
-    try:
-        with reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url):
-            yield url
-    finally:
-        model.close()
+    with (
+        CompletionsServer(lambda request, number: VERDICT) as model,
+        reward_server("--judge", "gqm", "--openai-url", model.url) as (_, url),
+    ):
+        yield url
 
 
 @pytest.fixture
@@ -140,7 +139,7 @@ def test_mistakes_are_told_in_the_servers_words(page):
 
 def test_a_server_with_a_token_is_asked_with_it(tmp_path, tab):
     (tmp_path / "token").write_text("s3cret")
-    with reward_server("--port", "0", "--token-file", str(tmp_path / "token")) as (_, url):
+    with reward_server("--token-file", str(tmp_path / "token")) as (_, url):
         tab.open(f"{url}/")
         tab.wait_for("!document.getElementById('token-field').hidden")
         tab.wait_for("document.getElementById('load-line').textContent.includes('401')")
@@ -151,7 +150,7 @@ def test_a_server_with_a_token_is_asked_with_it(tmp_path, tab):
 
 def test_verdicts_of_several_judges_stand_side_by_side(tmp_path, tab):
     (tmp_path / "two.yaml").write_text("judge: chrf\njudges: {others: {judge: consensus}}\n")
-    with reward_server("--port", "0", "--config", str(tmp_path / "two.yaml")) as (_, url):
+    with reward_server("--config", str(tmp_path / "two.yaml")) as (_, url):
         tab.open(f"{url}/")
         tab.wait_for("document.querySelectorAll('#candidates textarea').length === 4")
         tab.run("document.getElementById('judge').click()")

@@ -99,32 +99,23 @@ def test_a_defect_in_a_shared_call_leaves_nobody_waiting():
     assert {type(outcome) for outcome in outcomes} == {ZeroDivisionError, CancelledError}
 
 
-def test_a_turn_that_does_not_come_is_told_and_forgotten():
+@pytest.mark.parametrize(
+    ("wait_s", "left_s", "error"), [(0.02, math.inf, RequestProblem), (120.0, 0.02, DeadlinePassed)]
+)
+def test_a_turn_that_does_not_come_in_time_is_told_and_forgotten(wait_s, left_s, error):
     judge = Judge()
     turns = Turns(judge, at_once, 100)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(turns.judge, groups("x"), 120.0)
         assert judge.started.wait(120)
-        with pytest.raises(RequestProblem) as caught:
-            turns.judge(groups("late"), 0.02)
+        with pytest.raises(error) as caught:
+            turns.judge(groups("late"), wait_s, until=time.monotonic() + left_s)
         judge.released.set()
         first.result(120)
-    assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
+    if error is RequestProblem:
+        assert (caught.value.status, caught.value.retry_after_s) == (503, 5)
     assert ids_of(turns.judge(groups("next"), 120.0)) == ["next"]
     assert judge.calls == [["x"], ["next"]]
-
-
-def test_a_deadline_passes_before_a_turn_or_in_a_call_that_another_request_makes():
-    judge = Judge()
-    turns = Turns(judge, at_once, 100)
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(turns.judge, groups("x"), 120.0)
-        assert judge.started.wait(120)
-        with pytest.raises(DeadlinePassed):
-            turns.judge(groups("late"), 120.0, until=time.monotonic() + 0.02)
-        judge.released.set()
-        first.result(120)
-    assert judge.calls == [["x"]]
 
 
 def test_a_call_is_to_end_with_the_latest_deadline_of_its_requests():

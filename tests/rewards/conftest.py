@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.local_server import closed_after_test
 from support.scripted_server import ScriptedServer
 
-
-@pytest.fixture
-def start():
-    servers = []
-
-    def build(*script):
-        servers.append(ScriptedServer(*script))
-        return servers[-1]
-
-    yield build
-    for server in servers:
-        server.close()
+start = closed_after_test(ScriptedServer)

@@ -1,6 +1,9 @@
+from __future__ import annotations
+
 import pytest
 
 from grrm.gqm.groups import Status
+from grrm.rewards.constant_scores import FIRST_ALARM, ConstantScoreAlarm
 from grrm.rewards.group_filter import (
     GroupSignal,
     classify_group,
@@ -81,3 +84,25 @@ def test_metrics_split_silence_by_cause():
 
 def test_metrics_of_no_groups_are_zero():
     assert set(zero_variance_metrics([]).values()) == {0.0}
+
+
+# --- when one score for everything is worth a warning
+
+
+def test_alarm_comes_at_64_equal_scores_and_then_at_twice_as_many(caplog):
+    alarm = ConstantScoreAlarm("the judge")
+    rung = [number for number in range(1, 600) if alarm.watch([5.0])]
+    assert rung == [FIRST_ALARM, 2 * FIRST_ALARM, 4 * FIRST_ALARM, 8 * FIRST_ALARM]
+    assert "the judge gave its last 64 translations the same score, 5:" in caplog.text
+
+
+def test_another_score_starts_the_count_again():
+    alarm = ConstantScoreAlarm("the judge")
+    assert not alarm.watch([5.0] * (FIRST_ALARM - 1) + [6.0])
+    assert not alarm.watch([6.0] * (FIRST_ALARM - 2))
+    assert alarm.watch([6.0])
+
+
+def test_nothing_scored_is_no_alarm():
+    alarm = ConstantScoreAlarm("the judge")
+    assert not any(alarm.watch([]) for _ in range(2 * FIRST_ALARM))

@@ -25,14 +25,10 @@ def verdict(body: dict, number: int) -> str:
 
 
 def test_policy_is_trained_with_the_scores_of_a_group_judge(world: TinyWorld, tmp_path: Path) -> None:
-    model = CompletionsServer(verdict)
-    try:
-        with reward_server("--port", "0", "--judge", "gqm", "--openai-url", model.url) as (_, url):
-            for streaming in ("false", "true"):
-                settings = {**SETTINGS, "reward_server": url, "reward_streaming": streaming}
-                run(one_rank(entry_command(world, tmp_path / streaming, **settings)))
-    finally:
-        model.close()
+    with CompletionsServer(verdict) as model, reward_server("--judge", "gqm", "--openai-url", model.url) as (_, url):
+        for streaming in ("false", "true"):
+            settings = {**SETTINGS, "reward_server": url, "reward_streaming": streaming}
+            run(one_rank(entry_command(world, tmp_path / streaming, **settings)))
     candidates, streamed = (
         [candidate for group in rollouts_of(tmp_path / streaming) for candidate in group["candidates"]]
         for streaming in ("false", "true")
@@ -50,7 +46,7 @@ def test_a_judge_that_gives_no_verdict_stops_the_run_instead_of_paying_rewards(
     world: TinyWorld, tmp_path: Path
 ) -> None:
     options = ["--judge", "gqm", "--model", str(world.policy), "--judge-option", "retries=0"]
-    with reward_server("--port", "0", *options, "--judge-option", "max_new_tokens=8") as (_, url):
+    with reward_server(*options, "--judge-option", "max_new_tokens=8") as (_, url):
         settings = {**SETTINGS, "reward_server": url, "max_unscored_fraction": "0.01"}
         done = run(one_rank(entry_command(world, tmp_path / "out", **settings)), expect=3)
     assert "without a score in one step" in done.stderr

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
-import paddle
 import pytest
-from support.rl_processes import TinyWorld, entry_command, held_out_settings
+from support.rl_processes import TinyWorld, entry_command, held_out_settings, train_here
 
 from grrm.config import RLConfig, load_config
 from grrm.config.evaluation_checks import held_out_metrics
@@ -16,10 +16,7 @@ from grrm.rl import run as rl_run
 from grrm.tracking.metrics_log import read_metrics
 from grrm.training.checkpoints import read_marker
 
-
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+train = partial(train_here, rl_run.train)
 
 
 def arguments(world: TinyWorld, folder: Path, references: bool = True, **changes: str) -> RLConfig:
@@ -28,12 +25,6 @@ def arguments(world: TinyWorld, folder: Path, references: bool = True, **changes
     held_out = held_out_settings(world, folder, references)
     command = entry_command(world, folder / "out", **{**held_out, **settings})
     return load_config(RLConfig, command[1], command[2:])
-
-
-def train(config: RLConfig) -> None:
-    """Train as a process of its own would: a checkpoint goes by the names of weights, which Paddle counts."""
-    with paddle.utils.unique_name.guard():
-        rl_run.train(config)
 
 
 def evaluations(folder: Path) -> list[dict]:

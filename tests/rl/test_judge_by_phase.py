@@ -141,7 +141,7 @@ def served(lettered: TinyWorld, judge: Path, tmp_path_factory: pytest.TempPathFa
     output = tmp_path_factory.mktemp("served") / "out"
     options = [text for name, value in OPTIONS.items() for text in ("--judge-option", f"{name}={json.dumps(value)}")]
     options[options.index('prompt_type="score"')] = "prompt_type=score"
-    with reward_server("--port", "0", "--judge", "gqm", "--model", str(judge), *options) as (_, url):
+    with reward_server("--judge", "gqm", "--model", str(judge), *options) as (_, url):
         run(one_rank(entry_command(lettered, output, **SETTINGS, use_rm_server="true", reward_server=url)))
     return output
 

@@ -1,15 +1,17 @@
-"""Policy losses: numpy loops beside tensors, gradients by finite differences, any split adds up to the whole."""
+"""Policy losses beside the oracle's formulas and their gradients; any split adds up to the whole."""
 
 from __future__ import annotations
 
-import math
 from typing import get_args
 
 import numpy as np
 import paddle
 import pytest
+from autograd import elementwise_grad
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle.objective import POLICY_LOSSES as FORMULAS
+from oracle.objective import Inputs, objective
 
 from grrm.algorithms.policy_losses import POLICY_LOSSES, LossInputs
 from grrm.algorithms.policy_losses.interface import Aggregation
@@ -67,80 +69,25 @@ def gradient_of(tensor):
     return np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy()
 
 
-def aggregate_by_loops(loss_RT, mask_RT, mode):
-    rows = [[loss for loss, m in zip(*pair, strict=True) if m] for pair in zip(loss_RT, mask_RT, strict=True)]
-    total, tokens = sum(map(sum, rows)), sum(map(len, rows))
-    rows = [row for row in rows if row]
-    if mode == "seq-mean-token-sum-norm":
-        return total / loss_RT.shape[1]
-    if not rows:
-        return 0.0
-    return {
-        "token-mean": total / tokens,
-        "seq-mean-token-sum": total / len(rows),
-        "seq-mean-token-mean": sum(sum(row) / len(row) for row in rows) / len(rows),
-    }[mode]
-
-
-def pg_by_loops(logp, old, adv, frozen, config):
-    """The policy loss of each token of one response; `frozen` is `logp` where the formula stops the gradient."""
-    low, high, losses = config.clip_range_ratio_low, config.clip_range_ratio_high, []
-    mean = sum(x - y for x, y in zip(logp, old, strict=True)) / max(len(logp), 1)
-    kept = [min(x - y, high) if a > 0 else max(x - y, -low) for x, y, a in zip(logp, old, adv, strict=True)]
-    for t, a in enumerate(adv):
-        ratio = math.exp(mean if config.policy_loss == "gspo" else logp[t] - old[t])
-        if config.policy_loss == "cispo":
-            losses.append(-min(math.exp(frozen[t] - old[t]), 1 + high) * a * logp[t])
-        elif config.policy_loss == "gmpo":
-            losses.append(-a * math.exp(sum(kept) / len(kept)))
-        elif config.policy_loss == "sapo":
-            tau = config.sapo_tau_pos if a > 0 else config.sapo_tau_neg
-            losses.append(-a * 4 / tau / (1 + math.exp(-tau * (ratio - 1))))
-        else:
-            loss = max(-a * ratio, -a * min(max(ratio, 1 - low), 1 + high))
-            losses.append(min(loss, -a * config.dual_clip_ratio) if config.dual_clip_ratio and a < 0 else loss)
-    return losses
-
-
-def objective_by_loops(arrays, config, base=None):
-    """The objective's formula, token by token; `base` has the log-probabilities of which no gradient is taken."""
-    logp, old, adv, mask, ref, entropy = (arrays[name] for name in FIELDS)
-    pg, delta = np.zeros(logp.shape), ref - logp
-    for i, n in enumerate(mask.sum(axis=1).astype(int)):
-        rows = (values[i, :n].tolist() for values in (logp, old, adv, (base or arrays)["logprobs_RT"]))
-        pg[i, :n] = pg_by_loops(*rows, config)
-    mode = config.loss_agg_mode
-    pg_mode = POLICY_LOSSES[config.policy_loss].aggregation or mode
-    sft = aggregate_by_loops(-np.maximum(adv, 0) * logp, mask * (adv > 0), mode)
-    return (
-        config.pg_loss_coeff * aggregate_by_loops(pg, mask, pg_mode)
-        + config.sft_coeff * sft
-        + config.kl_loss_coeff * aggregate_by_loops(np.exp(delta) - delta - 1, mask, mode)
-        - config.entropy_coeff * aggregate_by_loops(entropy, mask, mode)
-    )
+def by_oracle(arrays, config):
+    """The objective's formula, and its gradients by autograd."""
+    logprobs, old, advantages, mask, reference, entropy = (arrays[name] for name in FIELDS)
+    inputs = Inputs(old, old, reference, advantages, mask > 0, mask.shape[1], config.model_dump())
+    mode = POLICY_LOSSES[config.policy_loss].aggregation or config.loss_agg_mode
+    loss = lambda *parts: objective(*parts, inputs, FORMULAS[config.policy_loss], mode).loss  # noqa: E731
+    return loss(logprobs, entropy), [elementwise_grad(loss, argument)(logprobs, entropy) for argument in (0, 1)]
 
 
 @shipped
 @modes
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10_000), lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6))
-def test_objective_equals_its_formula_written_as_loops(config, mode, seed, lengths):
+@given(seed=st.integers(0, 10_000), lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any))
+def test_objective_and_its_gradients_are_those_of_the_formula(config, mode, seed, lengths):
     arrays, config = batch(seed, lengths), config.model_copy(update={"loss_agg_mode": mode})
-    assert run(arrays, config)[0] == pytest.approx(objective_by_loops(arrays, config), rel=1e-9, abs=1e-12)
-
-
-@shipped
-@modes
-def test_gradient_equals_finite_differences(config, mode):
-    arrays, config = batch(3), config.model_copy(update={"loss_agg_mode": mode})
-    gradients, step = run(arrays, config)[1], 1e-6
-    for name, gradient_RT in zip(("logprobs_RT", "entropy_RT"), gradients, strict=True):
-        for index in np.ndindex(*gradient_RT.shape):
-            moved = [{**arrays, name: arrays[name].copy()} for _ in range(2)]
-            moved[0][name][index] += step
-            moved[1][name][index] -= step
-            up, down = (objective_by_loops(each, config, arrays) for each in moved)
-            assert gradient_RT[index] == pytest.approx((up - down) / (2 * step), abs=1e-7), (name, index)
+    loss, gradients = by_oracle(arrays, config)
+    assert run(arrays, config)[0] == pytest.approx(loss, rel=1e-9, abs=1e-12)
+    for ours, theirs in zip(run(arrays, config)[1], gradients, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 @configs

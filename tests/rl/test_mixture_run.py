@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import paddle
 import pytest
-from support.rl_processes import TinyWorld, entry_command, metrics_of, rollouts_of
+from support.rl_processes import TinyWorld, entry_command, metrics_of, rollouts_of, train_rl
 
-from grrm.config import RLConfig, load_config
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rewards.mixing import mix
-from grrm.rl import run as rl_run
 from grrm.tracking.rollout_dump import part_of
 
 JUDGES = """
@@ -26,10 +23,7 @@ def hangs(groups):
 
 def train(world: TinyWorld, output: Path, sources: list[dict], **settings: str) -> None:
     values = {"max_steps": "2", "save_steps": "2", "reward_sources": json.dumps(sources), **settings}
-    command = entry_command(world, output, **values)
-    with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
-        rl_run.train(load_config(RLConfig, command[1], command[2:]))
+    train_rl(entry_command(world, output, **values))
 
 
 def hung(folder: Path, **keys: object) -> dict:

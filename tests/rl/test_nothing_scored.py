@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of
+from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of, train_here
 from support.sentences import ends_with_a_sentence
 
 from grrm.config import RLConfig, load_config
@@ -16,10 +17,7 @@ from grrm.rewards.failure_policy import FirstScores, RewardFailure
 from grrm.rl import run as rl_run
 from grrm.tracking.metrics_log import read_metrics
 
-
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+train = partial(train_here, rl_run.train)
 
 
 def unparsable(world: TinyWorld, tmp_path: Path, **settings: str):
@@ -38,7 +36,7 @@ def test_rollout_without_a_single_reward_changes_no_weight(
     world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
 ) -> None:
     monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
-    rl_run.train(unparsable(world, tmp_path, rl_algorithm=rule, norm_adv_by_std="null"))
+    train(unparsable(world, tmp_path, rl_algorithm=rule, norm_adv_by_std="null"))
     metrics = read_metrics(tmp_path / "out")
     assert [(line["step"], line["loss"], line["frac_unscored"], line["reward_mean"]) for line in metrics] == [
         (1, 0.0, 1.0, None),
@@ -54,7 +52,7 @@ def test_dynamic_sampling_that_finds_no_signal_stops_with_a_sentence(
 ) -> None:
     monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
     args = unparsable(world, tmp_path, dynamic_sampling="true", max_gen_batches="2")
-    said = ends_with_a_sentence(lambda: rl_run.train(args), capsys, status=3)
+    said = ends_with_a_sentence(lambda: train(args), capsys, status=3)
     assert said.startswith("only 0 of 4 groups carried a signal after 2 generation batches")
 
 
@@ -63,11 +61,11 @@ def test_three_rollouts_without_a_readable_response_stop_the_run_with_the_reason
 ) -> None:
     monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
     args = unparsable(world, tmp_path, max_steps="4")
-    said = ends_with_a_sentence(lambda: rl_run.train(args), capsys, status=3)
+    said = ends_with_a_sentence(lambda: train(args), capsys, status=3)
     assert said.startswith("no response of the first 3 rollouts has a score (the last: 16 unparsable_candidate)")
     assert "which extractor_type oneline or the judge does not accept" in said
     assert len(rollouts_of(tmp_path / "out")) == 3 * 4
-    rl_run.train(unparsable(world, tmp_path, max_steps="4", max_rollouts_unscored="null", overwrite_output_dir="true"))
+    train(unparsable(world, tmp_path, max_steps="4", max_rollouts_unscored="null", overwrite_output_dir="true"))
     assert read_metrics(tmp_path / "out")[-1]["step"] == 4
 
 

@@ -22,7 +22,7 @@ def test_a_ranker_gives_the_same_rewards_inside_the_trainer_and_behind_a_server(
     ranker = str(write_tiny_reward_model(tmp_path / "ranker", "ranker"))
     inside = {"reward_model_name_or_path": ranker}
     run(one_rank(entry_command(world, tmp_path / "inside", **inside)))
-    with reward_server("--port", "0", "--judge", "ranker", "--model", ranker) as (_, url):
+    with reward_server("--judge", "ranker", "--model", ranker) as (_, url):
         outside = {"use_rm_server": "true", "reward_server": url}
         run(one_rank(entry_command(world, tmp_path / "outside", max_steps="1", save_steps="1", **outside)))
     found = candidates_of(tmp_path / "inside")

@@ -9,14 +9,22 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 from support.judge_rows import annotated_groups
-from support.rl_processes import CONFIGS, TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run
+from support.rl_processes import (
+    CONFIGS,
+    TinyWorld,
+    entry_command,
+    metrics_of,
+    one_rank,
+    rollouts_of,
+    run,
+    train_here,
+    train_rl,
+)
 from support.sentences import ends_with_a_sentence
 
-from grrm.config import RLConfig, SFTConfig, load_config
+from grrm.config import SFTConfig, load_config
 from grrm.rewards.ranking_accuracy import ranking_score_reward
-from grrm.rl import run as rl_run
 from grrm.sft import run as sft_run
-from grrm.training import supervised_run
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +56,7 @@ def judge(world: TinyWorld, save_policy, tmp_path_factory: pytest.TempPathFactor
         "report_to": "none",
     }
     overrides = [text for key, value in settings.items() for text in (f"--{key}", value)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)  # it changes PaddleNLP's classes for good
-        sft_run.train(load_config(SFTConfig, CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
+    train_here(sft_run.train, load_config(SFTConfig, CONFIGS / "sft_gqm_tiny_argument.yaml", overrides))
     return TinyWorld(folder, folder / "policy", convert_rl_gqm(groups, folder / "rl_gqm.jsonl", shuffle_augment=2).path)
 
 
@@ -93,10 +99,7 @@ def test_verdicts_are_rewarded_by_the_rule_and_the_judge_learns_from_it(judge: T
     assert changed == set(after) - frozen
 
 
-def test_penalty_of_overlong_verdicts_reaches_the_rewards(
-    judge: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+def test_penalty_of_overlong_verdicts_reaches_the_rewards(judge: TinyWorld, tmp_path: Path) -> None:
     ramp = {
         "enable_overlong_reward_buffer": "true",
         "overlong_reward_buffer": "2",
@@ -105,7 +108,7 @@ def test_penalty_of_overlong_verdicts_reaches_the_rewards(
         "overlong_penalty_capped": "false",
     }
     command = second_stage(judge, tmp_path, max_steps="1", save_steps="1", **ramp)
-    rl_run.train(load_config(RLConfig, command[1], command[2:]))
+    train_rl(command)
     candidates = [(group["reference"], one) for group in rollouts_of(tmp_path) for one in group["candidates"]]
     for truth, candidate in candidates:
         earned = ranking_score_reward(candidate["response"], truth).score
@@ -118,10 +121,8 @@ def test_row_of_another_stage_is_told_with_its_line(
     judge: TinyWorld,
     world: TinyWorld,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
     command = second_stage(replace(judge, rl_data=world.rl_data), tmp_path)
-    said = ends_with_a_sentence(lambda: rl_run.train(load_config(RLConfig, command[1], command[2:])), capsys)
+    said = ends_with_a_sentence(lambda: train_rl(command), capsys)
     assert "rl.jsonl line 1: The ground truth" in said

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
-import paddle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from support.completions_server import CompletionsServer
-from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of
+from support.reward_servers import serving
+from support.rl_processes import ROOT, TinyWorld, entry_command, metrics_of, rollouts_of, train_here
 from support.rolled import rolled_group
 
 from grrm.config import RLConfig, load_config
@@ -25,9 +24,9 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.answers import math_match
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig
-from grrm.rl import run as rl_run
 from grrm.rl.reward_sources import build_rewarder
 from grrm.rl.reward_stage import reward
+from grrm.rl.run import train as run_rl
 
 
 def write_mixed(world: TinyWorld, path: Path) -> Path:
@@ -42,28 +41,20 @@ def write_mixed(world: TinyWorld, path: Path) -> Path:
 
 
 SERVER = """
-import sys
+import threading
 from support.completions_server import CompletionsServer
 server = CompletionsServer(lambda body, _: "True")
-print(server.url, flush=True)
-sys.stdin.read()
+print("listening on", server.url, flush=True)
+threading.Event().wait()
 """
 
 
 @pytest.fixture
 def verifier():
     """A process that calls every answer right, with its `url`."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**environment(), "PYTHONPATH": str(ROOT / "tests")},
-    )
-    process.url = process.stdout.readline().strip()
-    yield process
-    process.kill()
-    process.communicate(timeout=120)
+    with serving(["-c", SERVER], PYTHONPATH=str(ROOT / "tests")) as (process, url):
+        process.url = url
+        yield process
 
 
 def config_of(world: TinyWorld, output: Path, *sources: dict, **settings: str) -> RLConfig:
@@ -85,10 +76,7 @@ def verified(url: str, **options: object) -> dict:
     return {"judge": "rule+verifier", "route": "tinyv", "urls": [url], "options": options, "deadline_s": 120}
 
 
-def train(config: RLConfig) -> None:
-    with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
-        rl_run.train(config)
+train = partial(train_here, run_rl)
 
 
 def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld, tmp_path: Path, verifier) -> None:
@@ -131,11 +119,8 @@ def test_the_argument_file_of_the_page_of_commands_runs(world: TinyWorld, tmp_pa
     values["train_datasets"] = str(tmp_path / values["train_datasets"])
     convert_answers(tmp_path / "rows.parquet", Path(values["train_datasets"]))
     settings = {name: str(value) for name, value in values.items() if name not in SIZES}
-    server = CompletionsServer(lambda body, _: "Total Score: 8/10")
-    try:
+    with CompletionsServer(lambda body, _: "Total Score: 8/10") as server:
         train(config_of(world, tmp_path / "out", source | {"urls": [server.url]}, **settings))
-    finally:
-        server.close()
     assert "Scoring Criteria:\n10 for 4\n" in server.requests[0]["messages"][0]["content"]
     assert "/v1/chat/completions" in server.paths
     scores = {one["score"] for group in rollouts_of(tmp_path / "out") for one in group["candidates"]}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
-import paddle
 import pytest
-from support.rl_processes import TinyWorld, entry_command, run, two_ranks
+from support.rl_processes import TinyWorld, entry_command, run, train_here, two_ranks
 
 from grrm.config import RLConfig, load_config
 from grrm.errors import UserError
@@ -20,20 +20,12 @@ from grrm.tracking.metrics_log import read_metrics
 HELD_OUT = {"held_out": "12", "eval_samples": "2", "warmup_steps": "0", "extractor_type": "oneline"}
 
 
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rl_run, "use_cpu_layers", lambda *_: None)
+train = partial(train_here, rl_run.train)
 
 
 def arguments(world: TinyWorld, output: Path, **changes: str) -> RLConfig:
     command = entry_command(world, output, **{**HELD_OUT, "max_steps": "2", "save_steps": "2", **changes})
     return load_config(RLConfig, command[1], command[2:])
-
-
-def train(config: RLConfig) -> None:
-    """Train as a process of its own would: a checkpoint goes by the names of weights, which Paddle counts."""
-    with paddle.utils.unique_name.guard():
-        rl_run.train(config)
 
 
 def test_held_out_rows_share_no_source_with_training_and_are_the_same_for_all_seeds(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, two_ranks
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, train_here, two_ranks
 from support.sentences import ends_with_a_sentence
 from support.tiny_models import naive_logits, save_as_hugging_face
 
@@ -25,14 +25,13 @@ from grrm.models.tokenizer import load_tokenizer
 from grrm.sft import run as sft_run
 from grrm.sft.trainer import RowLoss, SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
-from grrm.training import supervised_run
 from grrm.training.supervised_run import SupervisedRun
 
+TINY = CONFIGS / "sft_tiny_argument.yaml"
 
-@pytest.fixture(autouse=True)
-def _layers_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`use_cpu_layers` changes PaddleNLP's classes for good, so other tests of this process would see it."""
-    monkeypatch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
+
+def train(overrides: list[str], yaml: Path = TINY) -> None:
+    train_here(sft_run.train, load_config(SFTConfig, yaml, overrides))
 
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
@@ -60,19 +59,19 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
     world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drop_last: str, steps: int
 ) -> None:
     overrides = sft_settings(world, tmp_path, dataloader_drop_last=drop_last, save_steps=str(steps))
-    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    train(overrides)
     assert [line["step"] for line in read_metrics(tmp_path / "out")] == list(range(1, steps + 1))
     before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
     assert any((before[name] != after[name]).any() for name in after)
     monkeypatch.setattr(sft_run.SftTrainer, "train", lambda *args, **options: pytest.fail("trained again"))
-    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    train(overrides)
     again = load_file(tmp_path / "out" / "model.safetensors")
     assert all((again[name] == after[name]).all() for name in after)
 
 
 def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_path: Path) -> None:
     overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
-    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    train(overrides)
     assert [line["step"] for line in read_metrics(tmp_path / "out")] == [2, 3]
     assert all(line["train_tokens_a_second"] > 0 for line in read_metrics(tmp_path / "out"))
     assert all(0 <= line["frac_padding"] < 1 for line in read_metrics(tmp_path / "out"))
@@ -84,8 +83,8 @@ def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_pat
 def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Path) -> None:
     held = {"evaluation_strategy": "steps", "eval_steps": "2", "max_steps": "2", "save_steps": "2"}
     overrides = sft_settings(world, tmp_path, **held, val_size="3", per_device_eval_batch_size="2")
-    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides)
-    sft_run.train(config)
+    config = load_config(SFTConfig, TINY, overrides)
+    train_here(sft_run.train, config)
     trained, evaluated = read_metrics(tmp_path / "out")[-2:]
     assert (trained["step"], evaluated["step"]) == (2, 2)
     tokenizer, model = load_tokenizer(tmp_path / "out"), load_policy(tmp_path / "out")
@@ -109,7 +108,7 @@ def test_a_held_out_loss_that_is_not_finite_is_one_sentence(
     overrides = sft_settings(world, tmp_path, **held)
     monkeypatch.setattr(SftTrainer, "_losses", lambda self, items: [RowLoss(float("nan"), 0.0)] * len(items))
     with pytest.raises(UserError, match=r"the held-out loss is nan in step 1: training has diverged, lower"):
-        sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+        train(overrides)
 
 
 def test_held_out_loss_is_told_by_language_pair() -> None:
@@ -131,7 +130,7 @@ def test_held_out_loss_is_told_by_language_pair() -> None:
 
 def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp_path: Path) -> None:
     overrides = sft_settings(world, tmp_path)
-    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides)
+    config = load_config(SFTConfig, TINY, overrides)
     model = load_policy(world.policy)
     rows, _ = sft_run.read_data(config, load_tokenizer(world.policy))
     items = [rows[0], SftItem(1, [5, 6, 7, 8, 9], [], 2, "", "")]
@@ -178,13 +177,13 @@ def test_rows_are_filled_up_to_max_length_where_attention_skips_what_is_hidden(
     monkeypatch.setattr(sft_run, "build_model", lambda *_: model)
     monkeypatch.setattr(SupervisedRun, "train", lambda self, trainer: collators.append(trainer.data_collator))
     overrides = sft_settings(world, tmp_path, max_length="200")
-    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    train(overrides)
     assert collators == [SftCollator(load_tokenizer(world.policy).pad_token_id, row_tokens)]
 
 
 def test_a_fresh_model_is_that_of_its_seed_and_divides_among_tensor_ranks(world: TinyWorld, tmp_path: Path) -> None:
     fresh = {"init_from_config": str(CONFIGS / "tiny_model_config.json"), "model_name_or_path": "null"}
-    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", sft_settings(world, tmp_path, **fresh))
+    config = load_config(SFTConfig, TINY, sft_settings(world, tmp_path, **fresh))
     one, other = (sft_run.build_model(config, SimpleNamespace(tensor_parallel_degree=1), 90) for _ in range(2))
     assert one.config.vocab_size == 90
     for weight, same in zip(one.parameters(), other.parameters(), strict=True):
@@ -216,8 +215,8 @@ def test_supervised_stage_tells_its_mistakes(
     (tmp_path / "bert.json").write_text('{"model_type": "bert"}')
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     overrides = sft_settings(world, tmp_path, **settings)
-    yaml = CONFIGS / "sft_tiny_argument.yaml"
-    said = ends_with_a_sentence(lambda: sft_run.train(load_config(SFTConfig, yaml, overrides)), capsys)
+    yaml = TINY
+    said = ends_with_a_sentence(lambda: train(overrides, yaml), capsys)
     assert sentence in said
 
 
@@ -229,7 +228,7 @@ def test_two_ranks_find_the_held_out_loss_that_one_finds(world: TinyWorld, tmp_p
     for name, launched, rows in (("one", one_rank, "4"), ("two", partial(two_ranks, logs=tmp_path / "logs"), "2")):
         changes = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": rows, "learning_rate": "1e-9"}
         settings = sft_settings(world, tmp_path, **fixed, **changes, lr_end="0")
-        run(launched([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *settings]))
+        run(launched([str(SCRIPTS / "run_sft.py"), str(TINY), *settings]))
         found.append(next(line for line in metrics_of(tmp_path / name) if "eval_loss" in line))
     for key in ("eval_loss", "eval_loss_low", "eval_loss_high"):
         assert found[0][key] == pytest.approx(found[1][key], rel=1e-6)
@@ -249,7 +248,7 @@ def test_tensor_ranks_train_what_one_process_trains(world: TinyWorld, tmp_path: 
     found = []
     for name, launched, layout in (("one", one_rank, {}), ("two", partial(two_ranks, logs=tmp_path / "logs"), divided)):
         settings = sft_settings(world, tmp_path, output_dir=str(tmp_path / name), **changes, **layout)
-        run(launched([str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *settings]))
+        run(launched([str(SCRIPTS / "run_sft.py"), str(TINY), *settings]))
         found.append(load_file(tmp_path / name / "model.safetensors"))
     losses = [[line["loss"] for line in metrics_of(tmp_path / name)] for name in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
@@ -265,7 +264,7 @@ def test_tensor_ranks_train_what_one_process_trains(world: TinyWorld, tmp_path: 
 def test_lora_trains_the_projections_that_it_names_and_leaves_a_whole_model(world: TinyWorld, tmp_path: Path) -> None:
     lora = {"lora": "true", "lora_rank": "4", "lora_target_modules": '["q_proj", "up_proj"]', "learning_rate": "0.01"}
     overrides = sft_settings(world, tmp_path, max_steps="24", save_steps="24", **lora)
-    sft_run.train(load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides))
+    train(overrides)
     before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
     assert before.keys() == after.keys()
     assert {name.split(".")[-2] for name in after if (before[name] != after[name]).any()} == {"q_proj", "up_proj"}
@@ -317,12 +316,12 @@ def test_a_form_without_weight_needs_decisive_tokens_in_every_row() -> None:
 def test_decisive_tokens_are_evaluated_by_themselves(world: TinyWorld, tmp_path: Path) -> None:
     held = {"evaluation_strategy": "steps", "eval_steps": "1", "max_steps": "1", "save_steps": "1", "val_size": "4"}
     overrides = sft_settings(world, tmp_path, **held, form_weight="0.1")
-    config = load_config(SFTConfig, CONFIGS / "sft_tiny_argument.yaml", overrides)
+    config = load_config(SFTConfig, TINY, overrides)
     with pytest.raises(UserError, match=r"form_weight is 0.1, but no row of train_datasets says"):
-        sft_run.train(config)
+        train_here(sft_run.train, config)
     rows = [{"src": f"say {i}", "tgt": f"is {i}", "decisive": [[3, 4]] if i % 3 else None} for i in range(10)]
     (tmp_path / "sft.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sft_run.train(config)
+    train_here(sft_run.train, config)
     evaluated = read_metrics(tmp_path / "out")[-1]
     assert (
         evaluated["eval_loss_decisive_low"] <= evaluated["eval_loss_decisive"] <= evaluated["eval_loss_decisive_high"]

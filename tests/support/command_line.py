@@ -1,22 +1,40 @@
-"""The command `grrm` as a process of its own."""
+"""Python and the command `grrm` as processes of their own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 GRRM = [sys.executable, "-m", "grrm.cli"]
 
 
-def grrm(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run it to the end, with this text on its standard input; its status is not checked."""
     return subprocess.run(
-        [*GRRM, *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         input=stdin,
         capture_output=True,
         encoding="utf-8",
         timeout=600,
         check=False,
+        cwd=cwd,
         env=os.environ | environment,
     )
+
+
+def grrm(
+    *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it as `python` is run."""
+    return python(*GRRM[1:], *arguments, stdin=stdin, cwd=cwd, **environment)
+
+
+def mistake(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command said that ended with status 2: one sentence."""
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("error: ")
+    return done.stderr

@@ -6,8 +6,9 @@ import hashlib
 import re
 import unicodedata
 
+from support.text_models import TextModel
+
 from grrm.gqm.prompts import render_response
-from grrm.judges.interface import GeneratedText
 
 HEADER = re.compile(r"\W*translation\s+([A-Z])\s*:.*", re.IGNORECASE)
 SCORE_LINE = re.compile(r"[^\w\n]*[A-Z]\s*:\s*-?\d+.*[A-Z]\s*:\s*-?\d+.*")
@@ -55,7 +56,7 @@ def blocks_of(prompt):
     return blocks
 
 
-class GullibleJudge:
+class GullibleJudge(TextModel):
     """Scores each candidate by a hash of its text, unless something in the prompt tells it otherwise.
 
     A header anywhere starts a candidate, a later one of the same name replacing the earlier; a score line or a ranking
@@ -64,17 +65,10 @@ class GullibleJudge:
     """
 
     def __init__(self, reads=lambda text: {}):
-        self.prompts = []
+        super().__init__(self._judgement)
         self.reads = reads
 
-    def generate_text(self, prompts, **sampling):
-        self.prompts += prompts
-        return [GeneratedText(self._reply(prompt), "stop", 1) for prompt in prompts]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
-
-    def _reply(self, prompt):
+    def _judgement(self, prompt):
         turn = prompt.removeprefix("<|im_start|>user\n").removesuffix("<|im_end|>\n<|im_start|>assistant\n")
         seen = as_seen(turn)
         lines = seen.partition("Source text:")[2].split("\n")

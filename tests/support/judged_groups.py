@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from support.text_models import TextModel
+
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.gqm.prompts import render_response
-from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.interface import OpenedGenerator
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.spec import Process
 
@@ -23,30 +25,19 @@ def shown_in(prompt):
     return re.findall(r"Translation [A-Z]:\n```\n(.*)\n```\n", prompt)
 
 
-class ModelOf:
+class ModelOf(TextModel):
     """A judge model that scores the candidates it is shown by `score(place, text)`, None for an unreadable reply.
 
-    `score_all(texts)` in its place sees all of them at once. One character is one token; prompts and seeds are kept.
+    `score_all(texts)` in its place sees all of them at once.
     """
 
     def __init__(self, score=None, score_all=None):
         self._score_all = score_all or (lambda texts: [score(place, text) for place, text in enumerate(texts)])
-        self.prompts = []
-        self.seeds = []
-        self.calls = 0
+        super().__init__(self._judgement)
 
-    def generate_text(self, prompts, *, temperature, top_p=1.0, max_new_tokens, seeds=None):
-        self.calls += 1
-        self.prompts += prompts
-        self.seeds += seeds
-        return [GeneratedText(self._reply(prompt), "stop", 1) for prompt in prompts]
-
-    def _reply(self, prompt):
+    def _judgement(self, prompt):
         scores = self._score_all(shown_in(prompt))
         return "I cannot say." if None in scores else render_response("Read.", scores)
-
-    def count_tokens(self, prompt):
-        return len(prompt)
 
 
 def by_length(place, text):

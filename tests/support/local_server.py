@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import pytest
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -42,3 +45,26 @@ class LocalServer:
     def close(self) -> None:
         self.http.shutdown()
         self.http.server_close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+def closed_after_test(kind: Callable[..., LocalServer]) -> Any:
+    """A fixture that starts servers of this kind, which are closed after the test."""
+
+    def start() -> Iterator[Callable[..., LocalServer]]:
+        servers: list[LocalServer] = []
+
+        def begin(*arguments: Any, **settings: Any) -> LocalServer:
+            servers.append(kind(*arguments, **settings))
+            return servers[-1]
+
+        yield begin
+        for server in servers:
+            server.close()
+
+    return pytest.fixture(start)

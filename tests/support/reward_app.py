@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
 from grrm.gqm.groups import Status, Verdict
 from grrm_reward_server.app import create_app
 from grrm_reward_server.settings import Settings
@@ -33,6 +39,31 @@ def fail():
 
 def make_client(judge=None, token=None, **values):
     return create_app(Settings(**values), judge or RecordingJudge(), token).test_client()
+
+
+@contextmanager
+def request_at_the_judge(body=None, **values) -> Iterator[tuple[Any, Future, Any]]:
+    """(client's post, the answer to come, judge) while a request is at the judge of an application; it is answered.
+
+    The judge goes on at the end, or where a caller sets its event `release`.
+    """
+    started = threading.Event()
+
+    def hold():
+        started.set()
+        assert judge.release.wait(120)
+
+    judge = RecordingJudge(hold)
+    judge.release = threading.Event()
+    client = create_app(Settings(**values), judge).test_client
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(lambda: client().post("/v1/score", json=body or score_body()))
+        assert started.wait(120)
+        try:
+            yield client, answer, judge
+        finally:
+            judge.release.set()
+        assert answer.result(120).status_code == 200
 
 
 def group(group_id="g", *texts, **fields):

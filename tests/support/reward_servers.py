@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,9 +61,11 @@ serve(Settings(port=0), MortalJudge(), None)
 
 
 @contextmanager
-def reward_server(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The real server and its URL; `arguments` are its command line, by default a free port."""
-    with serving([str(SCRIPT), *(arguments or ("--port", "0"))]) as served:
+def reward_server(
+    *options: str, stderr: int = subprocess.DEVNULL, **variables: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The real server and its URL, on a free port unless the options say otherwise."""
+    with serving([str(SCRIPT), "--port", "0", *options], stderr, **variables) as served:
         yield served
 
 
@@ -86,21 +87,20 @@ def mortal_server(marker: Path, prefix: str) -> Iterator[tuple[subprocess.Popen[
 
 
 @contextmanager
-def serving(command: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(),
-    )
-    assert process.stdout is not None
-    try:
-        yield process, re.sub(r"^listening on ", "", process.stdout.readline().strip())
-    finally:
-        process.kill()
-        process.wait(120)
-        process.stdout.close()
+def serving(
+    command: list[str], stderr: int = subprocess.DEVNULL, **variables: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server's process and its URL, once it listens; it is killed at the end if it is still there."""
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment() | variables
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("listening on "), process.stderr and process.stderr.read()
+            yield process, line.split()[-1]
+        finally:
+            process.kill()
 
 
 def error_lines(logs: Path) -> list[list[str]]:

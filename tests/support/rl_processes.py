@@ -1,4 +1,4 @@
-"""The RL entry script as processes, with settings small enough for a test."""
+"""The entry scripts as processes and in this one, with settings small enough for a test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,30 @@ def _logs(command: list[str]) -> str:
         return ""
     folder = Path(command[command.index("--log_dir") + 1])
     return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in sorted(folder.glob("workerlog.*")))
+
+
+def train_here(train: Callable[[Any], object], config: Any) -> None:
+    """Train in this process as a process of its own would, but leave PaddleNLP's classes as they are for other tests.
+
+    A checkpoint goes by the names of weights, which Paddle counts.
+    """
+    import paddle
+
+    from grrm.rl import run as rl_run
+    from grrm.training import supervised_run
+
+    with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
+        for module in (rl_run, supervised_run):
+            patch.setattr(module, "use_cpu_layers", lambda *_: None)
+        train(config)
+
+
+def train_rl(command: list[str]) -> None:
+    """Train in this process what `entry_command` says."""
+    from grrm.config import RLConfig, load_config
+    from grrm.rl.run import train
+
+    train_here(train, load_config(RLConfig, command[1], command[2:]))
 
 
 def metrics_of(output: Path) -> list[dict]:

@@ -43,12 +43,14 @@ serve(Settings(port=int(sys.argv[2]), **json.loads(sys.argv[3])), SlowJudge(), N
 
 
 @contextmanager
-def slow_server(takes, port=0, **settings):
+def slow_server(takes, port=0, before="", variables=None, **settings):
     """(process, URL) of a server whose judge `takes` seconds for a call, or for as long as a file is there.
 
-    The probes of readiness do not wait for the file. `settings` are the server's.
+    The probes of readiness do not wait for the file. Its process runs the code `before` first and has these environment
+    `variables` besides; `settings` are the server's.
     """
-    with serving(["-c", SLOW_SERVER, str(takes), str(port), json.dumps(settings)]) as served:
+    command = ["-c", before + SLOW_SERVER, str(takes), str(port), json.dumps(settings)]
+    with serving(command, **(variables or {})) as served:
         yield served
 
 

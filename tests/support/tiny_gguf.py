@@ -7,6 +7,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from oracle.qwen2 import head_of, hidden_states
 
 HIDDEN, HEADS, KV_HEADS, INNER, VOCAB, LAYERS = 64, 4, 2, 96, 300, 2
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -131,35 +132,10 @@ def _halves(weight: np.ndarray, n_heads: int) -> np.ndarray:
 
 def forward(tensors: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
     """Logits [T, V] of the model by its formulas, in NumPy."""
-    head_size, n_tokens = HIDDEN // HEADS, len(ids)
-    angles = np.outer(np.arange(n_tokens), 10_000.0 ** (-np.arange(0, head_size, 2) / head_size))
-    cos, sin = (np.tile(part(angles), (1, 2))[:, None] for part in (np.cos, np.sin))
-
-    def rotated(x: np.ndarray) -> np.ndarray:
-        left, right = np.split(x, 2, axis=-1)
-        return x * cos + np.concatenate([-right, left], axis=-1) * sin
-
-    def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight
-
-    hidden = tensors["model.embed_tokens.weight"][ids].astype(np.float64)
-    for layer in range(LAYERS):
-        own = f"model.layers.{layer}"
-
-        def linear(x: np.ndarray, name: str, own: str = own) -> np.ndarray:
-            return x @ tensors[f"{own}.{name}.weight"].T + tensors.get(f"{own}.{name}.bias", 0.0)
-
-        x = norm(hidden, tensors[f"{own}.input_layernorm.weight"])
-        q, k, v = (linear(x, f"self_attn.{n}_proj").reshape(n_tokens, -1, head_size) for n in "qkv")
-        q, k = rotated(q), np.repeat(rotated(k), HEADS // KV_HEADS, 1)
-        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(head_size)
-        scores = np.where(np.tri(n_tokens, dtype=bool), scores, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", weights, np.repeat(v, HEADS // KV_HEADS, 1)).reshape(n_tokens, HIDDEN)
-        hidden = hidden + linear(mixed, "self_attn.o_proj")
-        x = norm(hidden, tensors[f"{own}.post_attention_layernorm.weight"])
-        gate = linear(x, "mlp.gate_proj")
-        hidden = hidden + linear(gate / (1 + np.exp(-gate)) * linear(x, "mlp.up_proj"), "mlp.down_proj")
-    output = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
-    return norm(hidden, tensors["model.norm.weight"]) @ output.T
+    config = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS}
+    config |= {"rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "tie_word_embeddings": "lm_head.weight" not in tensors}
+    weights = {f"qwen2.layers.{layer}.self_attn.{n}_proj.bias": np.zeros(1) for layer in range(LAYERS) for n in "qkv"}
+    for name, values in tensors.items():
+        is_linear = values.ndim == 2 and "embed_tokens" not in name
+        weights[name.replace("model.", "qwen2.")] = (values.T if is_linear else values).astype(np.float64)
+    return (hidden_states(weights, config, np.array([ids])) @ head_of(weights, config))[0]

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from paddle.utils import unique_name
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, run, two_ranks
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, run, train_here, two_ranks
 from support.scored_rows import WORDS
 
 from grrm.config import DPOConfig, RewardModelConfig, SFTConfig, load_config
@@ -24,7 +23,6 @@ from grrm.dpo import run as dpo_run
 from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.sft import run as sft_run
-from grrm.training import supervised_run
 from grrm.training.step_normalised_loss import OF_STEP, StepDataLoader
 
 N_ROWS = 14  # in micro-batches of 4, the last has 2
@@ -151,9 +149,7 @@ def train(world: TinyWorld, stage: str, tmp_path_factory: pytest.TempPathFactory
         if on_two:
             run(two_ranks([str(SCRIPTS / script), str(CONFIGS / yaml), *arguments], folder / f"logs of {name}"))
             return folder / name
-        with unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
-            module.train(load_config(config_class, CONFIGS / yaml, arguments))
+        train_here(module.train, load_config(config_class, CONFIGS / yaml, arguments))
         return folder / name
 
     return _train

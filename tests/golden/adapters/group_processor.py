@@ -4,31 +4,17 @@ Our judge and shaping run in the reference's configuration: compat grammar, no r
 failure, shared length of duplicates. Tokens are characters.
 """
 
+from support.text_models import TextModel
+
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.dedup import DistinctJudge, dedup_texts, subgroup
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge, GQMOptions
-from grrm.judges.interface import GeneratedText
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.shaping import ShapingConfig, shape_rewards
-
-
-class Replies:
-    """The judge: replies in the order of the prompts; one character is one token."""
-
-    def __init__(self, texts):
-        self.texts = list(texts)
-        self.prompts = []
-
-    def generate_text(self, prompts, *, temperature, top_p=1.0, max_new_tokens, seeds=None):
-        self.prompts += prompts
-        return [GeneratedText(self.texts.pop(0), "stop", 1) for _ in prompts]
-
-    def count_tokens(self, prompt):
-        return len(prompt)
 
 
 def group_rewards(row):
@@ -37,7 +23,8 @@ def group_rewards(row):
     for i, item in enumerate(items):
         rows_by_uid.setdefault(item["uid"], []).append(i)
     groups = [as_group(uid, rows, items, config.get("extractor_type", "line")) for uid, rows in rows_by_uid.items()]
-    generator = Replies(row["judge_outputs"])
+    outputs = iter(row["judge_outputs"])
+    generator = TextModel(lambda prompt: next(outputs))
     judge = GQMJudge(
         generator,
         prompt_length=config["prompt_length"],

@@ -12,7 +12,7 @@ from support.stopped_clock import eventually
 from grrm.engine.scheduler import BatchScheduler
 from grrm_reward_server.completions.app import CompletionsApp
 from grrm_reward_server.completions.replies import ServedModel
-from grrm_reward_server.completions.settings import CompletionSettings
+from grrm_reward_server.settings import CompletionSettings
 
 
 def decode(token_ids):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grrm.cli.commands.serve import serve
 from grrm_reward_server.completions.replies import ReplyText
+from grrm_reward_server.settings import CompletionSettings
 
 
 def from_bytes(token_ids):
@@ -58,3 +63,23 @@ def test_pieces_put_together_are_the_text_before_the_first_stop(text, stops):
     if len(stops) < 2:
         assert reply.text == whole
     assert reply.is_stopped == any(stop in text for stop in stops)
+
+
+# --- docs/serve.md lists the options, routes and refusals that there are
+
+
+TEXT = (Path(__file__).parents[3] / "docs" / "serve.md").read_text(encoding="utf-8")
+
+
+def test_options_are_those_of_the_command():
+    options = {name for parameter in serve.params for name in parameter.opts if name.startswith("--")}
+    rows = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `--")]
+    assert {name for row in rows for name in re.findall(r"`(--[\w-]+)`", row)} == options
+
+
+def test_limits_are_those_of_the_settings():
+    settings = CompletionSettings()
+    assert f"`--host`, `--port` | {settings.host}, {settings.port} |" in TEXT
+    assert f"`--max-in-flight` | {settings.max_in_flight} |" in TEXT
+    assert f"`--request-timeout` | {settings.request_timeout_s:g} |" in TEXT
+    assert f"a body {settings.body_timeout_s:g} s and {settings.max_body_bytes // 2**20} MiB" in TEXT

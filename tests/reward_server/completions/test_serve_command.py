@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 
 import openai
 import pytest
 import requests
+from support import reward_servers
+from support.command_line import grrm, mistake
 from support.judged_groups import judge_over
 from support.tiny_checkpoint import write_tiny_checkpoint
 
@@ -38,24 +35,8 @@ def opened(checkpoint):
     return open_model(checkpoint)
 
 
-@contextmanager
-def serving(checkpoint, *options, **environment):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "grrm.cli", "serve", str(checkpoint), "--port", "0", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-    )
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("listening on "), process.stderr.read()
-        yield process, line.split()[-1]
-    finally:
-        process.kill()
-        process.wait(120)
-        process.stdout.close()
-        process.stderr.close()
+def serving(checkpoint, *options, **variables):
+    return reward_servers.serving(["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0", *options], **variables)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +147,7 @@ def test_a_token_is_asked_for_and_what_was_accepted_is_answered_before_the_end(c
         next(stream)
         with ThreadPoolExecutor(1) as threads:
             rest = threads.submit(lambda: [chunk.choices[0].finish_reason for chunk in stream])
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             header = {"Authorization": "Bearer s3cret"}
             refused = requests.post(f"{url}/v1/completions", json=asked, headers=header, timeout=120)
             assert rest.result(120)[-1] in ("length", "stop")
@@ -185,13 +166,4 @@ def test_chats_have_the_template_that_the_checkpoint_was_trained_with(checkpoint
 
 
 def test_a_checkpoint_that_is_not_there_is_one_sentence(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "grrm.cli", "serve", str(tmp_path / "none"), "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    mistake(grrm("serve", tmp_path / "none", "--port", 0))

@@ -11,7 +11,6 @@ import click
 from grrm.cli.commands.data import data
 from grrm.cli.commands.evaluate import evaluate
 from grrm.cli.commands.init import init
-from grrm.cli.commands.judge_pairs import pairs_gqm, sft_pairwise
 from grrm.cli.commands.model import export, model
 from grrm.cli.commands.preference import PREFERENCE_COMMANDS
 from grrm.cli.commands.probe import probe
@@ -159,7 +158,7 @@ for command in (init, model, data, rank, probe, translate, evaluate, scorer, rep
     grrm.add_command(command)
 for command in (*TRAINING_COMMANDS, judge_server):
     grrm.add_command(command)
-for command in (*PREFERENCE_COMMANDS, pairs_gqm, sft_pairwise, sft_rubric, rl_rubric, rubric_questions):
+for command in (*PREFERENCE_COMMANDS, sft_rubric, rl_rubric, rubric_questions):
     data.add_command(command)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from grrm.data.dataset import Encode, PromptDataset, translation_task
+from grrm.data.dataset import PromptDataset, translation_task
 from grrm.errors import UserError
 from grrm.gqm.chat import user_turn
 from grrm.gqm.groups import TranslationTask
@@ -17,59 +16,40 @@ from grrm.rewards.routing import TRANSLATION
 _PROMPT_LANGUAGES = re.compile(r"Given a source text in (.+?) and multiple translation candidates in (.+?)\. ")
 
 
-class RankingPromptDataset(PromptDataset):
+class CheckedPromptDataset(PromptDataset):
+    """Prompts of which `check` is called with every task; it raises UserError for one that the reward cannot use.
+
+    The error then names file and line. Otherwise like `PromptDataset`.
+    """
+
+    def __init__(self, *arguments: Any, check: Callable[[TranslationTask], object], **options: Any) -> None:
+        self.check = check
+        super().__init__(*arguments, **options)
+
+
+class RankingPromptDataset(CheckedPromptDataset):
     """Judge prompts with their ground truths, as `grrm data rl-gqm` writes them, to train a judge by a rule reward.
 
     An item's task holds what a run shows and writes of the row: its source is the whole prompt, its languages are
     those that the prompt names ("" where it is worded differently), its reference is the ground truth as it is, its
     data source the rule that the key `rule_reward` names.
-
-    `check` is called with every task and raises UserError for one that the reward cannot use; the error then names
-    file and line. Otherwise like `PromptDataset`.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        encode: Encode,
-        max_prompt_len: int,
-        check: Callable[[TranslationTask], object],
-        prompt_key: str = "src",
-        response_key: str = "tgt",
-    ) -> None:
-        self._check = check
-        super().__init__(path, encode, max_prompt_len, prompt_key, response_key)
 
     def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
         named = _PROMPT_LANGUAGES.search(prompt)
         src_lang, trg_lang = named.groups() if named else ("", "")
         task = TranslationTask(prompt, src_lang, trg_lang, tgt, str(row.get("rule_reward", "")))
-        self._check(task)
+        self.check(task)
         return task
 
 
-class MixedPromptDataset(PromptDataset):
+class MixedPromptDataset(CheckedPromptDataset):
     """Translation tasks and questions to answer, in any order.
 
     A row whose `tgt` is no translation task is a question: `tgt` is what the answer is judged by, the key `question`
     holds the question where the prompt has more than that, and the key `data_source`, which a translation task may
     have too, names the data that it is from.
-
-    `check` is called with every task and raises UserError for one that no judge can use; the error then names file and
-    line. Otherwise like `PromptDataset`.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        encode: Encode,
-        max_prompt_len: int,
-        check: Callable[[TranslationTask], object],
-        prompt_key: str = "src",
-        response_key: str = "tgt",
-    ) -> None:
-        self._check = check
-        super().__init__(path, encode, max_prompt_len, prompt_key, response_key)
 
     def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
         texts = {name: row.get(name, "") for name in ("data_source", "question")}
@@ -85,5 +65,5 @@ class MixedPromptDataset(PromptDataset):
                 )
             task = TranslationTask(texts["question"] or user_turn(prompt), "", "", tgt)
         task = replace(task, data_source=texts["data_source"] or TRANSLATION)
-        self._check(task)
+        self.check(task)
         return task

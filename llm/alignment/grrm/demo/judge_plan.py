@@ -91,34 +91,19 @@ class JudgePlan:
     def samples(self, name: str, seed: int, rows: Path, count: int) -> Stage:
         """Translations that the SFT policy samples for each of some rows."""
         settings, layout = self.layout.settings, self.layout
-        folder = layout.model(f"samples-{name}", seed)
         options: list[object] = ["--model", layout.model(SFT, seed), "--prompt-type", settings.prompt_type]
         options += ["--sampling-n", count, "--temperature", 1, "--retry", 0, "--batch-rows", 256]
         options += ["--max-new-tokens", settings.ranker_max_new_tokens, "--seed", seed, *layout.dtype()]
-        out = folder / "samples.parquet"
-        return Stage(
-            name=f"seed{seed}/{folder.name}",
-            title=f"samples of the {title_of(SFT)} policy ({name}), seed {seed}",
-            command=layout.grrm("translate", rows, *options, "--out", out),
-            folder=folder,
-            inputs=[*layout.weights(SFT, seed), rows],
-            outputs=[out],
-            ends_with_result=True,
-        )
+        out = layout.model(f"samples-{name}", seed) / "samples.parquet"
+        command = layout.grrm("translate", rows, *options, "--out", out)
+        title, inputs = f"samples of the {title_of(SFT)} policy ({name})", [*layout.weights(SFT, seed), rows]
+        return layout.result(title, command, inputs, [out])
 
     def gold(self, name: str, seed: int) -> Stage:
         """The chrF of samples against the reference."""
         samples, out = self.layout.model(f"samples-{name}", seed) / "samples.parquet", self.gold_file(name, seed)
         command = self.layout.grrm("rank", samples, "--judge", "text_metric", "--score-key", "scores", "--out", out)
-        return Stage(
-            name=f"seed{seed}/{out.parent.name}",
-            title=f"their chrF against the reference ({name}), seed {seed}",
-            command=command,
-            folder=out.parent,
-            inputs=[samples],
-            outputs=[out],
-            ends_with_result=True,
-        )
+        return self.layout.result(f"their chrF against the reference ({name})", command, [samples], [out])
 
     def reward_model(
         self,
@@ -164,18 +149,10 @@ class JudgePlan:
             options += ["--judge", f"{name}={json.dumps(source)}"]
         sets = {name: self.gold_file(name, seed) for name in ("dev", "heldout")}
         options += [word for name, path in sets.items() for word in ("--groups", f"{name}={path}")]
-        return Stage(
-            name=f"seed{seed}/{part}",
-            title=f"ranking accuracy of {title_of(part.removeprefix('eval-'))}, seed {seed}",
-            command=layout.module(
-                "evaluate_judges", "measure", *options, "--orders", n_orders, *layout.dtype(), "--out", out
-            ),
-            folder=out.parent,
-            inputs=[*sets.values(), *(file for judge in judges.values() for file in judge.files)],
-            outputs=[out],
-            ends_with_result=True,
-            timeout_s=4 * 3600.0,
-        )
+        options += ["--orders", n_orders, *layout.dtype(), "--out", out]
+        title, command = title_of(part.removeprefix("eval-")), layout.module("evaluate_judges", "measure", *options)
+        inputs = [*sets.values(), *(file for judge in judges.values() for file in judge.files)]
+        return layout.result(f"ranking accuracy of {title}", command, inputs, [out], timeout_s=4 * 3600.0)
 
     def choose(self, part: str, seed: int) -> Stage:
         """The better ranker, by what was measured in this part."""
@@ -183,15 +160,9 @@ class JudgePlan:
         folder = layout.model(RANKER, seed)
         options = [word for name in RANKERS for word in ("--ranker", f"{name}={layout.model(name, seed)}")]
         weights = (file for name in RANKERS for file in files("ranker", layout.model(name, seed)))
-        return Stage(
-            name=f"seed{seed}/{folder.name}",
-            title=f"choice of the ranker on the dev rows, seed {seed}",
-            command=layout.module("evaluate_judges", "choose", "--ranking", ranking, *options, "--out", folder),
-            folder=folder,
-            inputs=[ranking, *weights],
-            outputs=[*files("ranker", folder), folder / CHOICE],
-            ends_with_result=True,
-        )
+        command = layout.module("evaluate_judges", "choose", "--ranking", ranking, *options, "--out", folder)
+        outputs = [*files("ranker", folder), folder / CHOICE]
+        return layout.result("choice of the ranker on the dev rows", command, [ranking, *weights], outputs)
 
 
 def files(judge: str, folder: Path) -> list[Path]:

@@ -73,6 +73,23 @@ class Layout:
         """The option of commands that open a model."""
         return [] if self.settings.dtype == "float32" else ["--dtype", self.settings.dtype]
 
+    def result(
+        self, title: str, command: list[str], inputs: Sequence[Path], outputs: Sequence[Path], **fields: Any
+    ) -> Stage:
+        """A stage of a seed that leaves `outputs` in one folder, after which it is called, and says what they are."""
+        folder = outputs[0].parent
+        seed = folder.parent.name
+        return Stage(
+            name=f"{seed}/{folder.name}",
+            title=f"{title}, {seed.replace('seed', 'seed ')}",
+            command=command,
+            folder=folder,
+            inputs=inputs,
+            outputs=outputs,
+            ends_with_result=True,
+            **fields,
+        )
+
     def training(
         self,
         run: str,

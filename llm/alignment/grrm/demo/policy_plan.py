@@ -81,14 +81,6 @@ class PolicyPlan:
         samples = settings.untrained_samples if policy in (BASE, STOCK) else settings.eval_samples
         options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens, *layout.dtype()]
         title = "the untrained policy" if policy == BASE else title_of(policy)
-        return Stage(
-            name=f"seed{seed}/eval-{policy}",
-            title=f"evaluation of {title}, seed {seed}",
-            command=layout.module(
-                "evaluate_checkpoint", "--model", model, "--data", data, "--out", scores, "--seed", seed, *options
-            ),
-            folder=scores.parent,
-            inputs=inputs,
-            outputs=[scores],
-            ends_with_result=True,
-        )
+        arguments = ["--model", model, "--data", data, "--out", scores, "--seed", seed]
+        command = layout.module("evaluate_checkpoint", *arguments, *options)
+        return layout.result(f"evaluation of {title}", command, inputs, [scores])

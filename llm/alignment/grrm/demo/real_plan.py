@@ -30,6 +30,7 @@ from grrm.errors import UserError
 GROUPS = "groups"  # the folder of those that judges learn from
 PARTS = (RANKINGS, "eval-rm", "eval-sqm", "eval-gqm_sft", "eval-gqm")  # what is measured together
 STARTING_S = 15.0  # of a process with a model
+ROWS_S = 5.0  # of making a file of rows
 # Estimates: seconds of a step, or of a thousand groups judged, on two idle cores.
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.1, 0.03  # of a prompt's samples, of a sample, of a translation
@@ -146,16 +147,11 @@ class RealPlan:
         rows = settings.heldout_rows or 1_270
         scored = replace(self._policies.evaluate(policy, seed), planned_s=STARTING_S + SAMPLE_S * passes * rows)
         scores = scores_file(layout.out, seed, policy)
-        folder = layout.model(f"similarity-{policy}", seed)
-        compared = Stage(
-            name=f"seed{seed}/{folder.name}",
-            title=f"similarity to the references of {title_of(policy)}, seed {seed}",
-            command=layout.module("similarity", "--scores", scores, "--out", folder / SIMILARITY_FILE),
-            folder=folder,
-            inputs=[scores],
-            outputs=[folder / SIMILARITY_FILE],
-            ends_with_result=True,
-            planned_s=SIMILARITY_S * (1 + passes) * rows,
+        out = layout.model(f"similarity-{policy}", seed) / SIMILARITY_FILE
+        title, command = title_of(policy), layout.module("similarity", "--scores", scores, "--out", out)
+        seconds = SIMILARITY_S * (1 + passes) * rows
+        compared = layout.result(
+            f"similarity to the references of {title}", command, [scores], [out], planned_s=seconds
         )
         return [scored, compared] if available() else [scored]
 
@@ -165,33 +161,22 @@ class RealPlan:
         options += ["--mixed-share", self.settings.mixed_share, "--smaller-share", self.settings.smaller_share]
         options += ["--fit-scale", folder / "scale.json", "--top-score", 9]
         command = self.layout.grrm("data", "groups", samples, folder / GOLD_FILE, *options)
-        return self._of_data(folder, "groups for the judges", command, samples, GOLD_FILE)
+        return self.layout.result("groups for the judges", command, [samples], [folder / GOLD_FILE], planned_s=ROWS_S)
 
     def _gold_of_groups(self, seed: int) -> Stage:
         """The same groups, their chrF as it is."""
         groups, folder = self.layout.model(GROUPS, seed) / GOLD_FILE, self.layout.model(f"gold-{GROUPS}", seed)
         command = self.layout.module("prepare", "exact", "--groups", groups, "--out", folder / GOLD_FILE)
-        return self._of_data(folder, "their chrF against the reference (groups)", command, groups, GOLD_FILE)
+        title = "their chrF against the reference (groups)"
+        return self.layout.result(title, command, [groups], [folder / GOLD_FILE], planned_s=ROWS_S)
 
     def _rows(self, command: str, seed: int) -> Stage:
         """Rows for a judge that writes."""
         groups = self.layout.model(GROUPS, seed) / GOLD_FILE
-        folder = self.layout.model(f"data-{command}", seed)
+        out = self.layout.model(f"data-{command}", seed) / "rows.jsonl"
         options = ["--prompt-type", self.settings.judge_prompt] if command.endswith("gqm") else []
-        words = self.layout.grrm("data", command, groups, folder / "rows.jsonl", *options, "--seed", seed)
-        return self._of_data(folder, f"{command} rows", words, groups, "rows.jsonl")
-
-    def _of_data(self, folder: Path, title: str, command: list[str], source: Path, output: str) -> Stage:
-        return Stage(
-            name=f"{folder.parent.name}/{folder.name}",
-            title=f"{title}, {folder.parent.name.replace('seed', 'seed ')}",
-            command=command,
-            folder=folder,
-            inputs=[source],
-            outputs=[folder / output],
-            ends_with_result=True,
-            planned_s=5.0,
-        )
+        words = self.layout.grrm("data", command, groups, out, *options, "--seed", seed)
+        return self.layout.result(f"{command} rows", words, [groups], [out], planned_s=ROWS_S)
 
     def _reward_model(self, name: str, seed: int) -> Stage:
         recipe = "rm_tiny_argument.yaml" if name == "rm" else "ranker_tiny_argument.yaml"

@@ -15,11 +15,14 @@ from itertools import count, groupby
 from typing import Protocol
 
 from grrm.engine.api import Completion, Request, Session
-from grrm.engine.short_steps import ShortSteps, is_small
 from grrm.engine.submission import Ended, Key, NewTokens, SharedSequence, Submission
 
 logger = logging.getLogger(__name__)
 _LENGTH_MULTIPLE = 1024  # of a slot: so many tokens more each time
+SMALL = 8
+SHARE = 2.0
+CHEAPER = 3
+FORGETTING = 0.99  # a step: what short steps took once is tried again after some hundreds
 
 
 class SessionEngine(Protocol):
@@ -259,3 +262,38 @@ def _key(request: Request) -> Key:
     if params.temperature == 0:
         params, stream_id = replace(params, seed=0), 0
     return tuple(request.prompt), params, stream_id
+
+
+class ShortSteps:
+    """Decides when small submissions may take a step of their own.
+
+    Where a step takes longer with more sequences, as on a CPU, a small submission beside a large one would wait for all
+    of it at each of its tokens. So after every step of all, the small ones may take `SHARE` times as long for
+    themselves: they end several times sooner, and the large one loses little.
+
+    Small are those whose sequences are at most 1/`SMALL` of the batch; if a step of theirs is not `CHEAPER` times
+    quicker than one of all, as on a GPU, they take none.
+    """
+
+    def __init__(self) -> None:
+        self._credit_s = self._full_s = self._short_s = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """True if the next step may be a short one."""
+        return self._credit_s > 0 and self._short_s * CHEAPER <= self._full_s
+
+    def record(self, duration_s: float, *, is_short: bool, reads: bool) -> None:
+        """Record the duration of a step; `reads`: it prefilled prompts, so a short one does not predict the next."""
+        if is_short:
+            self._credit_s -= duration_s
+            self._short_s = self._short_s if reads else duration_s
+        else:
+            self._credit_s = SHARE * duration_s
+            self._full_s = duration_s
+            self._short_s *= FORGETTING
+
+
+def is_small(n_sequences: int, n_all: int) -> bool:
+    """Return whether this many sequences are few among all."""
+    return 0 < SMALL * n_sequences <= n_all

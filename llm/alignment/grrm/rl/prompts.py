@@ -53,7 +53,7 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
         # Every rule reads the ground truth before it looks at the response.
         rule_of_row(task.data_source, config.rule_reward)("", task.reference or "")
 
-    return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check, **columns)
+    return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check=check, **columns)
 
 
 def record_training(config: RLConfig, prompts: Sequence[PromptItem]) -> TrainedWith:

@@ -71,21 +71,15 @@ def serve(
     from grrm.engine.open import open_model
     from grrm.engine.scheduler import BatchScheduler
     from grrm.models.trained_with import read_trained_with
-    from grrm_reward_server.access import bind, read_token
+    from grrm_reward_server.completions.app import CompletionsApp
     from grrm_reward_server.completions.replies import ServedModel
-    from grrm_reward_server.completions.serving import serve as serve_model
-    from grrm_reward_server.completions.settings import CompletionSettings
-    from grrm_reward_server.logs import configure_logging
-    from grrm_reward_server.tls import server_context
+    from grrm_reward_server.running import listening, serve_until_stopped
+    from grrm_reward_server.settings import CompletionSettings
 
     engine = {key: options.pop(key) for key in ("dtype", "max_num_seqs", "memory_fraction")}
     settings = CompletionSettings(request_timeout_s=request_timeout, allowed_hosts=list(allowed_hosts), **options)
-    configure_logging(settings.log_file, settings.log_format)
-    server_context(settings.certfile, settings.keyfile)  # whose mistakes are told before the model is loaded
-    token = read_token(settings.token_file, settings.token_env)
     template = chat_template or read_trained_with(model).chat_template or CHAT_TEMPLATES[0]
-    # Bound before the model is loaded, which may take minutes: a port in use is an error at once, early clients wait.
-    with bind(settings.host, settings.port, token) as listener:
+    with listening(settings) as (listener, token):
         opened = open_model(model, chat_template=template, prefill_tokens=max_batched_tokens, quiet=True, **engine)
         served = ServedModel(
             name or Path(model).resolve().name,
@@ -95,4 +89,5 @@ def serve(
             opened.stop_token_ids,
             opened.render_turns,
         )
-        serve_model(settings, served, token, listener, drain_timeout or request_timeout)
+        app = CompletionsApp(settings, served, token)
+        serve_until_stopped(app, settings, listener, drain_timeout or request_timeout)
