@@ -203,7 +203,7 @@ class RewardApp(Application):
     ) -> list[WireVerdict]:
         began_s = time.perf_counter()
         verdicts = self.services[hosted.name].judge_groups(groups, is_abandoned, until)
-        self.live.add(verdicts, time.perf_counter() - began_s)
+        self.live.add(hosted.name, verdicts, time.perf_counter() - began_s)
         return verdicts
 
     def _load(self) -> tuple[int, int]:

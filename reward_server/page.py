@@ -43,6 +43,7 @@ class RecentVerdict(BaseModel):
     """A verdict given a while ago; its texts are not kept."""
 
     time_s: float  # since 1970
+    judge: str
     group_id: str
     scores: list[float | None]
     statuses: list[Status]
@@ -66,12 +67,13 @@ class Live:
         self._seconds: deque[float] = deque(maxlen=N_LATENCIES)
         self._lock = threading.Lock()
 
-    def add(self, verdicts: Sequence[WireVerdict], took_s: float) -> None:
-        """Remembers a request that took `took_s` seconds."""
+    def add(self, judge: str, verdicts: Sequence[WireVerdict], took_s: float) -> None:
+        """Remembers a request to the judge of this name that took `took_s` seconds."""
         now = time.time()
         summaries = [
             RecentVerdict(
                 time_s=now,
+                judge=judge,
                 group_id=verdict.group_id,
                 scores=[candidate.score for candidate in verdict.candidates],
                 statuses=[candidate.status for candidate in verdict.candidates],

@@ -62,7 +62,7 @@ def test_last_verdicts_are_listed_newest_first_without_their_texts():
     answer = client.get("/v1/live")
     live = answer.get_json()
     assert [recent["group_id"] for recent in live["recent"][1:]] == [f"g{number}" for number in range(29, 10, -1)]
-    assert live["recent"][1] == live["recent"][1] | {"scores": [4.0], "statuses": ["scored"]}
+    assert live["recent"][1] == live["recent"][1] | {"judge": "recording", "scores": [4.0], "statuses": ["scored"]}
     assert 0 < live["median_ms"] <= live["p95_ms"]
     assert "four" not in answer.text
 

@@ -55,7 +55,7 @@ def test_ranking_scores_analysis_prompt_and_cost_are_shown(page):
     analysis, prompt = page.run("[...document.querySelectorAll('article pre')].map(one => one.innerText)")
     assert analysis == VERDICT
     assert "Translation B:\n```\ngood\n```" in prompt
-    page.wait_for("document.querySelector('#last tr td:nth-child(3)')?.innerText === '4, 9, 1'")
+    page.wait_for("document.querySelector('#last tr td:nth-child(4)')?.innerText === '4, 9, 1'")
     assert "0 running" in text_of(page, "#load-line")
 
 
