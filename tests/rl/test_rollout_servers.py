@@ -34,9 +34,9 @@ class Policy:
 def start(world: TinyWorld, tmp_path: Path) -> Iterator[Any]:
     servers: list[RolloutServer] = []
 
-    def build(api: str) -> RolloutServer:
+    def build(api: str, policy: Policy | None = None) -> RolloutServer:
         eos = load_tokenizer(world.policy).eos_token_id
-        servers.append(RolloutServer(api, Policy(), tmp_path / "weights", eos))
+        servers.append(RolloutServer(api, policy or Policy(), tmp_path / "weights", eos))
         return servers[-1]
 
     yield build
@@ -99,6 +99,28 @@ def test_a_server_draws_a_step_ahead_while_the_trainer_updates(start: Any, world
     assert min(second["rollout_is_max"], third["rollout_is_max"]) > 1.01
     assert [line["rollout_weights_step"] for line in (first, second, third)] == [0, 0, 1]
     assert server.loaded == ["step-0", "step-1"]
+
+
+class FirstWeights(Policy):
+    """Serves the weights it was given first, whatever it is given later, as a server that keeps a copy would."""
+
+    def load(self, folder: Path) -> None:
+        if not hasattr(self, "engine"):
+            super().load(folder)
+
+
+@pytest.mark.slow
+def test_a_server_that_keeps_the_weights_of_the_start_stops_every_rank(
+    start: Any, world: TinyWorld, tmp_path: Path
+) -> None:
+    server = start("vllm", FirstWeights())
+    command = entry_command(world, tmp_path / "out", **settings(tmp_path, server))
+    done = run(two_ranks(command, tmp_path / "logs"), expect=None)
+    assert done.returncode
+    for rank in (0, 1):
+        log = (tmp_path / f"logs/workerlog.{rank}").read_text()
+        assert f"rollout server {server.url} differs from the trainer after the update to step 1" in log
+        assert "Traceback" not in log
 
 
 @pytest.mark.scale

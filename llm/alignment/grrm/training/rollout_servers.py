@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,29 @@ import paddle
 from safetensors.paddle import save_file
 
 from grrm.config.rl_config import RLConfig
+from grrm.engine.api import Request, SamplingParams
 from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
-from grrm.engine.server_engine import ServerEngine
+from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
 from grrm.http_client.bearer import token_from_file
 from grrm.models.export import transformers_name
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
+from grrm.models.token_scores import score_responses
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 
+TIED_HEAD = (
+    "it kept the output layer it was started with, as vLLM does on a CPU where that is tied to the embedding: serve a "
+    "folder of `grrm export --untied`"
+)
+CHECKED_PROMPTS, CHECKED_TOKENS = 3, 32  # number of prompts, and the longest response, by which weights are checked
 
-def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> ServerEngine:
+
+def build_server_engine(
+    model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks, check: WeightsCheck | None = None
+) -> ServerEngine:
     """The engine over `rollout_servers`. Raises UserError when the settings cannot work."""
     api, processes = ROLLOUT_APIS[config.rollout_backend], ranks.processes()
     token = config.rollout_token_file
@@ -57,7 +69,30 @@ def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, r
         together=together,
         max_staleness=config.rollout_max_staleness,
         model=config.rollout_model_name,
+        check=check,
     )
+
+
+def build_weights_check(
+    model: Any, config: RLConfig, prompts: Sequence[Sequence[int]], sampling: SamplingParams, pad_id: int
+) -> WeightsCheck | None:
+    """The check of servers by samples of the first `prompts` as rollouts are sampled; None where it is off."""
+    if not config.rollout_check_limit:
+        return None
+    n_tokens = min(sampling.max_new_tokens, CHECKED_TOKENS)
+    params = replace(sampling, max_new_tokens=n_tokens, min_new_tokens=min(sampling.min_new_tokens, n_tokens))
+    score = partial(
+        score_responses,
+        model,
+        pad_id=pad_id,
+        batch_size=config.per_device_logprob_batch_size,
+        temperature=config.temperature,
+        pack_tokens=config.pack_tokens,
+    )
+    requests = [Request(prompt, params, stream) for stream, prompt in enumerate(prompts[:CHECKED_PROMPTS])]
+    is_tied = config.rollout_backend == "vllm" and model.config.tie_word_embeddings
+    tied = {"cause": TIED_HEAD} if is_tied else {}
+    return WeightsCheck(requests, score, config.rollout_check_limit, **tied)
 
 
 class WeightsPublisher:
