@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run, two_ranks
 from support.rollout_server import RolloutServer
 
@@ -58,6 +59,18 @@ def test_weights_are_left_whole_and_those_of_a_run_that_was_stopped_are_not_take
         pairs = zip(policy.parameters(), again.parameters(), strict=True)
         assert all((one.numpy() == other.numpy()).all() for one, other in pairs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-6", "step-7"]
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_an_output_layer_is_published_under_its_own_name_also_where_it_is_tied(
+    tie: bool, make_model: Any, tmp_path: Path
+) -> None:
+    policy = make_model(tie_word_embeddings=tie)
+    publish = WeightsPublisher(policy, tmp_path, HUGGING_FACE, lambda work: work())
+    weights = load_file(publish(1) / "model.safetensors")
+    head, embedding = weights["lm_head.weight"], weights["model.embed_tokens.weight"]
+    assert head.shape == embedding.shape
+    assert (head == embedding).all() == tie
 
 
 def settings(tmp_path: Path, *servers: RolloutServer) -> dict[str, str]:

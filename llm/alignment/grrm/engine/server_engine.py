@@ -30,14 +30,12 @@ class WeightsCheck:
     """Compares a server with the trainer: log-probabilities of what the server samples for a few fixed requests.
 
     `score(prompts, responses)` returns those of the trainer's weights, [T] of each response; a collective of its tensor
-    ranks. `limit` bounds the mean absolute difference, in nats per token. `cause` completes the sentence of a server
-    that exceeds it after a later update than the first.
+    ranks. `limit` bounds the mean absolute difference, in nats per token.
     """
 
     requests: Sequence[Request]
     score: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[Any]]]
     limit: float
-    cause: str = "it kept weights of an earlier step"
 
     def gap(self, samples: Sequence[Completion]) -> float:
         """The mean absolute difference over all tokens of the `samples`, one of each request."""
@@ -45,14 +43,14 @@ class WeightsCheck:
         pairs = zip(samples, expected, strict=True)
         return float(np.abs(np.concatenate([np.asarray(one.logprobs) - own_T for one, own_T in pairs])).mean())
 
-    def require(self, server: str, gap: float, version: int, *, is_first: bool) -> None:
+    def require(self, server: str, gap: float, version: int) -> None:
         """Raises UserError for a `gap` above the limit, after the update to `version`."""
         if not gap <= self.limit:
-            cause = "it serves another model, or has not loaded the weights" if is_first else self.cause
             raise UserError(
                 f"rollout server {server} differs from the trainer after the update to step {version}, by {gap:.3g} "
-                f"nats per token in log-probabilities of {len(self.requests)} prompts: probably {cause}; correct the "
-                f"server, or raise rollout_check_limit {self.limit:g} if it only rounds more"
+                f"nats per token in log-probabilities of {len(self.requests)} prompts: probably it kept earlier "
+                "weights, all or those of an output layer tied to the embedding, or serves another model; correct it, "
+                f"or raise rollout_check_limit {self.limit:g} for a server that only rounds more"
             )
 
 
@@ -167,7 +165,7 @@ class ServerEngine(Engine):
 
         def require_all() -> None:
             for url, gap in zip(fresh, gaps, strict=True):
-                check.require(url, gap, version, is_first=len(self._published) == 2)
+                check.require(url, gap, version)
 
         self._together(require_all)
 

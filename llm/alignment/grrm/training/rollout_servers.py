@@ -21,6 +21,7 @@ from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
 from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
 from grrm.http_client.bearer import token_from_file
+from grrm.models.checkpoint import TIED_HEAD
 from grrm.models.export import transformers_name
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
 from grrm.models.token_scores import score_responses
@@ -28,10 +29,6 @@ from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 
-TIED_HEAD = (
-    "it kept the output layer it was started with, as vLLM does on a CPU where that is tied to the embedding: serve a "
-    "folder of `grrm export --untied`"
-)
 CHECKED_PROMPTS, CHECKED_TOKENS = 3, 32  # number of prompts, and the longest response, by which weights are checked
 
 
@@ -90,9 +87,7 @@ def build_weights_check(
         pack_tokens=config.pack_tokens,
     )
     requests = [Request(prompt, params, stream) for stream, prompt in enumerate(prompts[:CHECKED_PROMPTS])]
-    is_tied = config.rollout_backend == "vllm" and model.config.tie_word_embeddings
-    tied = {"cause": TIED_HEAD} if is_tied else {}
-    return WeightsCheck(requests, score, config.rollout_check_limit, **tied)
+    return WeightsCheck(requests, score, config.rollout_check_limit)
 
 
 class WeightsPublisher:
@@ -142,13 +137,14 @@ class WeightsPublisher:
 def hugging_face_weights(config: Any, weights: Weights) -> Weights:
     """A policy's weights as Hugging Face's class of the same architecture has them.
 
-    There projections are [out, in], and an output layer that shares the embedding's weights is left out.
+    There projections are [out, in]. An output layer that shares the embedding's weights is among them: vLLM on a CPU
+    has a repacked copy of it, which only weights under its own name replace.
     """
     converted: Weights = {}
     for name, tensor in weights.items():
-        theirs = transformers_name(name, bool(config.tie_word_embeddings))
-        if theirs is None:
-            continue
-        is_projection = len(tensor.shape) == 2 and not name.endswith("embed_tokens.weight")
+        theirs = transformers_name(name, has_tied_head=False)
+        assert theirs is not None  # of a tied output layer only
+        is_shared = name == TIED_HEAD and config.tie_word_embeddings
+        is_projection = len(tensor.shape) == 2 and not is_shared and not name.endswith("embed_tokens.weight")
         converted[theirs] = paddle.transpose(tensor, [1, 0]).contiguous() if is_projection else tensor
     return converted
