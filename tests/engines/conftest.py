@@ -17,7 +17,7 @@ SHAPE = {"hidden_size": 128, "intermediate_size": 256}  # heads of 32, the small
 def policy_world(request: pytest.FixtureRequest, world: TinyWorld) -> TinyWorld:
     """A corpus and a policy whose output layer is the embedding, or one of its own."""
     folder = world.folder / request.param
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)  # the order of tests may ask for it twice
     for file in world.policy.iterdir():
         if "token" in file.name:
             (folder / file.name).write_bytes(file.read_bytes())
@@ -31,7 +31,8 @@ def exported(policy_world: TinyWorld) -> Path:
     from grrm.models.export import export_policy
 
     out = policy_world.policy.with_name(f"{policy_world.policy.name}-exported")
-    export_policy(policy_world.policy, out)
+    if not out.exists():
+        export_policy(policy_world.policy, out)
     return out
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from support.command_line import GRRM, grrm
 from support.engine_servers import MODEL, EngineServer, Start
+from support.policy_gguf import write_policy_gguf
 from support.rl_processes import TinyWorld
-from support.tiny_gguf import write_tiny_gguf
 
 KINDS = ["grrm", "vllm", "llama_cpp"]
 N_ROWS = 24
+CANDIDATES = ["hello", "good day"]
 OPTIONS = ["--prompt-type", "Tower", "--max-new-tokens", "24", "--retry", "0"]
 
 
@@ -35,7 +36,7 @@ class Served:
             self.model = world.policy.with_name(f"{world.policy.name}.gguf")
             self.folder = world.policy.with_name(f"{world.policy.name}-of-gguf")
             if not self.folder.exists():
-                write_tiny_gguf(self.model, "qwen2", "F32", tie=world.policy.name == "tied")
+                write_policy_gguf(exported, self.model)
                 import_gguf(self.model, self.folder)
 
 
@@ -57,12 +58,12 @@ def rows(world: TinyWorld) -> Path:
     """Sources, each with candidates to be judged."""
     sources = [json.loads(json.loads(line)["tgt"]) for line in world.rl_data.read_text().splitlines()[:N_ROWS]]
     path = world.folder / "sources.jsonl"
-    keys = ("src_text", "src_lang", "trg_lang")
-    path.write_text("".join(json.dumps({key: one[key] for key in keys} | CANDIDATES) + "\n" for one in sources))
+    lines = [
+        {"src_text": one["source"], "src_lang": one["src_lang"], "trg_lang": one["trg_lang"], "mt_texts": CANDIDATES}
+        for one in sources
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
-
-
-CANDIDATES = {"mt_texts": ["hello", "good day"]}
 
 
 def replies(done: subprocess.CompletedProcess[str], column: str) -> list[Any]:

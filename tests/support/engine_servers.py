@@ -40,6 +40,7 @@ def vllm(model: Path, port: int) -> list[str]:
 def llama_cpp(model: Path, port: int) -> list[str]:
     """The server of llama-cpp-python; `model` is a GGUF file."""
     options = ["--model", str(model), "--model_alias", MODEL, "--n_ctx", "256", "--port", str(port), "--seed", "0"]
+    options += ["--type_k", "0", "--type_v", "0"]  # a cache in float32
     return [f"{ENGINES}/llama_cpp/bin/python", "-m", "llama_cpp.server", *options, "--n_threads", "1"]
 
 

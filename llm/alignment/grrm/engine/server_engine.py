@@ -39,9 +39,9 @@ class WeightsCheck:
 
     def gap(self, samples: Sequence[Completion]) -> float:
         """The mean absolute difference over all tokens of the `samples`, one of each request."""
-        expected = self.score([request.prompt for request in self.requests], [one.token_ids for one in samples])
+        expected = self.score([request.prompt for request in self.requests], [sample.token_ids for sample in samples])
         pairs = zip(samples, expected, strict=True)
-        return float(np.abs(np.concatenate([np.asarray(one.logprobs) - own_T for one, own_T in pairs])).mean())
+        return float(np.abs(np.concatenate([np.asarray(sample.logprobs) - own_T for sample, own_T in pairs])).mean())
 
     def require(self, server: str, gap: float, version: int) -> None:
         """Raises UserError for a `gap` above the limit, after the update to `version`."""
