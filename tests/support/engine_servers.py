@@ -20,11 +20,12 @@ from support.rl_processes import ROOT
 ENGINES = ROOT / ".engines"
 READY_S = 600.0  # vLLM takes a minute or two on a busy machine
 MODEL = "policy"
+CONTEXT = 2048  # tokens
 
 
 def vllm(model: Path, port: int) -> list[str]:
     """vLLM on a CPU, with the routes for weight updates."""
-    options = ["--dtype", "float32", "--max-model-len", "256", "--enforce-eager", "--host", "127.0.0.1"]
+    options = ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--enforce-eager", "--host", "127.0.0.1"]
     return [
         f"{ENGINES}/vllm/bin/vllm",
         "serve",
@@ -39,7 +40,18 @@ def vllm(model: Path, port: int) -> list[str]:
 
 def llama_cpp(model: Path, port: int) -> list[str]:
     """The server of llama-cpp-python; `model` is a GGUF file."""
-    options = ["--model", str(model), "--model_alias", MODEL, "--n_ctx", "256", "--port", str(port), "--seed", "0"]
+    options = [
+        "--model",
+        str(model),
+        "--model_alias",
+        MODEL,
+        "--n_ctx",
+        str(CONTEXT),
+        "--port",
+        str(port),
+        "--seed",
+        "0",
+    ]
     options += ["--type_k", "0", "--type_v", "0"]  # a cache in float32
     return [f"{ENGINES}/llama_cpp/bin/python", "-m", "llama_cpp.server", *options, "--n_threads", "1"]
 
@@ -73,7 +85,7 @@ class EngineServer:
             pytest.skip(f"{self._command[0]} is not installed: run `make test-engines`")
         self.start()
 
-    def start(self, wait: bool = True) -> None:
+    def start(self) -> None:
         """Start it, and wait until it answers."""
         self._output: IO[bytes] = self.log.open("ab")
         self._process = subprocess.Popen(
@@ -84,10 +96,13 @@ class EngineServer:
             cwd=self.log.parent,
             start_new_session=True,
         )
-        if wait:
-            self.wait_ready()
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.kill()
+            raise
 
-    def wait_ready(self) -> None:
+    def _wait_ready(self) -> None:
         """Wait until it answers; fails the test where it ends instead."""
         gives_up = time.monotonic() + READY_S
         while not self._answers():
