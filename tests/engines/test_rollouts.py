@@ -14,6 +14,7 @@ from support.rl_processes import TinyWorld, entry_command, environment, metrics_
 
 GAP = 1e-5  # nats per token, at most; float32 rounds differently in two engines
 STEPS = 5
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def command(world: TinyWorld, output: Path, server: EngineServer, **settings: str) -> list[str]:
@@ -55,6 +56,16 @@ def test_a_server_that_was_paused_is_used(policy_world: TinyWorld, vllm: EngineS
     assert is_paused(vllm)
     run(one_rank(command(policy_world, tmp_path / "out", vllm)))
     check(tmp_path / "out")
+
+
+def test_an_output_layer_that_the_server_keeps_is_noticed(
+    policy_world: TinyWorld, vllm: EngineServer, tmp_path: Path
+) -> None:
+    words = command(policy_world, tmp_path / "out", vllm)
+    done = run(one_rank([str(SUPPORT / "without_head.py"), *words]), expect=2)
+    assert f"rollout server {vllm.url} differs from the trainer after the update to step" in done.stderr
+    assert "an output layer tied to the embedding" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_server_of_another_name_is_refused(policy_world: TinyWorld, vllm: EngineServer, tmp_path: Path) -> None:
