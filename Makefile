@@ -10,7 +10,7 @@ JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real site test test-slow test-scale lint audit soak fuzz mutants format bench clean
+.PHONY: help install demo real site test test-slow test-scale test-engines lint audit soak fuzz mutants format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -34,6 +34,10 @@ test-slow: install ## run the tests that compile, sanitize, start ranks or go th
 
 test-scale: install ## run every layout of up to four processes beside one and print the table, kill and resume, start four processes 20 times
 	@$(PY) -m pytest -n 0 -m scale tests
+
+test-engines: install ## install vLLM and llama.cpp into .engines (5 GB) and run rollouts, judges and translations on them (ONLY=text in tests' names)
+	@PYTHON='$(PYTHON)' sh tests/engines/install.sh
+	@$(PY) -m pytest -n 0 tests/engines $(if $(ONLY),-k '$(ONLY)')
 
 lint: install ## check style, words, types, the direction of imports and the Dockerfiles; changes nothing
 	@$(PY) -m ruff check .

@@ -144,6 +144,8 @@ class CompletionsApp(Application):
             max_new_tokens=min(max_tokens or most - len(prompts[0]), most),
             temperature=1.0 if params.temperature is None else params.temperature,
             top_p=1.0 if params.top_p is None else params.top_p,
+            top_k=max(params.top_k or 0, 0),
+            repetition_penalty=1.0 if params.repetition_penalty is None else params.repetition_penalty,
             stop_token_ids=self.model.stop_token_ids,
             logprobs=params.wants_logprobs,
             top_logprobs=params.logprobs or 0 if isinstance(params, CompletionRequest) else 0,

@@ -297,6 +297,22 @@ def test_rollouts_that_differ_from_the_policy_are_corrected_unless_the_file_says
     assert "set rollout_is: none" in refusal(run, {**in_8_bits, "top_p": 0.9, "allow_biased_sampling": True})
 
 
+def test_rollout_servers_are_held_to_a_limit_and_their_rollouts_too_unless_older_weights_are_allowed(run):
+    servers = {"rollout_backend": "vllm", "rollout_servers": "http://h:1"}
+
+    def limits(**settings):
+        config = run(servers | settings).config
+        return config.rollout_check_limit, config.logprob_gap_limit
+
+    assert limits() == (0.01, 0.01)
+    assert limits(bf16=True) == (0.05, 0.05)
+    assert limits(rollout_check_limit=0.2) == (0.2, 0.2)
+    assert limits(rollout_check_limit=0) == (0, None)
+    assert limits(rollout_ahead=1) == limits(rollout_max_staleness=2) == (0.01, None)
+    assert limits(logprob_gap_limit=0.3) == (0.01, 0.3)
+    assert run().config.logprob_gap_limit is None
+
+
 def test_performance_switches_without_effect_are_reported_once(run):
     switches = {"use_flash_attention": True, "use_fused_rope": True, "use_fused_linear": True}
     config = run(switches).config

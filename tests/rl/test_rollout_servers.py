@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run, two_ranks
 from support.rollout_server import RolloutServer
 
@@ -34,9 +35,9 @@ class Policy:
 def start(world: TinyWorld, tmp_path: Path) -> Iterator[Any]:
     servers: list[RolloutServer] = []
 
-    def build(api: str) -> RolloutServer:
+    def build(api: str, policy: Policy | None = None) -> RolloutServer:
         eos = load_tokenizer(world.policy).eos_token_id
-        servers.append(RolloutServer(api, Policy(), tmp_path / "weights", eos))
+        servers.append(RolloutServer(api, policy or Policy(), tmp_path / "weights", eos))
         return servers[-1]
 
     yield build
@@ -58,6 +59,18 @@ def test_weights_are_left_whole_and_those_of_a_run_that_was_stopped_are_not_take
         pairs = zip(policy.parameters(), again.parameters(), strict=True)
         assert all((one.numpy() == other.numpy()).all() for one, other in pairs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-6", "step-7"]
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_an_output_layer_is_published_under_its_own_name_also_where_it_is_tied(
+    tie: bool, make_model: Any, tmp_path: Path
+) -> None:
+    policy = make_model(tie_word_embeddings=tie)
+    publish = WeightsPublisher(policy, tmp_path, HUGGING_FACE, lambda work: work())
+    weights = load_file(publish(1) / "model.safetensors")
+    head, embedding = weights["lm_head.weight"], weights["model.embed_tokens.weight"]
+    assert head.shape == embedding.shape
+    assert (head == embedding).all() == tie
 
 
 def settings(tmp_path: Path, *servers: RolloutServer) -> dict[str, str]:
@@ -99,6 +112,28 @@ def test_a_server_draws_a_step_ahead_while_the_trainer_updates(start: Any, world
     assert min(second["rollout_is_max"], third["rollout_is_max"]) > 1.01
     assert [line["rollout_weights_step"] for line in (first, second, third)] == [0, 0, 1]
     assert server.loaded == ["step-0", "step-1"]
+
+
+class FirstWeights(Policy):
+    """Serves the weights it was given first, whatever it is given later, as a server that keeps a copy would."""
+
+    def load(self, folder: Path) -> None:
+        if not hasattr(self, "engine"):
+            super().load(folder)
+
+
+@pytest.mark.slow
+def test_a_server_that_keeps_the_weights_of_the_start_stops_every_rank(
+    start: Any, world: TinyWorld, tmp_path: Path
+) -> None:
+    server = start("vllm", FirstWeights())
+    command = entry_command(world, tmp_path / "out", **settings(tmp_path, server))
+    done = run(two_ranks(command, tmp_path / "logs"), expect=None)
+    assert done.returncode
+    for rank in (0, 1):
+        log = (tmp_path / f"logs/workerlog.{rank}").read_text()
+        assert f"rollout server {server.url} differs from the trainer after the update to step 1" in log
+        assert "Traceback" not in log
 
 
 @pytest.mark.scale

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,6 +137,8 @@ class RolloutServer(LocalServer):
 
             def do_POST(self) -> None:
                 content = self.body()
+                while outer.api == "vllm" and outer.paused and self.path == "/v1/completions":
+                    time.sleep(0.01)  # vLLM 0.32 holds requests until it goes on
                 with lock:
                     try:
                         if outer.token is not None and self.headers.get("Authorization") != f"Bearer {outer.token}":
@@ -151,6 +154,10 @@ class RolloutServer(LocalServer):
                 self.reply(status, json.dumps(body).encode())
 
         super().__init__(Answers)
+
+    def close(self) -> None:
+        self.paused = False
+        super().close()
 
     def answer(self, path: str, content: bytes) -> dict[str, Any]:
         self.log.append(path)

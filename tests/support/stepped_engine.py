@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from grrm.engine.api import Completion, Request
+from grrm.engine.api import Completion, Request, SamplingParams
 from grrm.errors import UserError
 
 
@@ -25,6 +25,7 @@ class SteppedSession:
             assert min(length, self.engine.max_prompt_tokens + 1) <= self.max_len
         if requests:
             self.engine.entered.append([tuple(request.prompt) for request in requests.values()])
+            self.engine.params += [request.params for request in requests.values()]
         self.running.update({number: (request, []) for number, request in requests.items()})
 
     def cancel(self, number: int) -> None:
@@ -54,7 +55,8 @@ class SteppedSession:
 
 
 class SteppedEngine:
-    """`entered` holds the prompts that began at each step; `fault` is raised by the next step.
+    """`entered` holds the prompts that began at each step, `params` those of every request; `fault` is raised by the
+    next step.
 
     `n_beside` counts the sessions that were opened while the one before was still held.
     """
@@ -65,6 +67,7 @@ class SteppedEngine:
     def __init__(self, n_slots: int = 100, *, stands_still: bool = False) -> None:
         self.n_slots = n_slots
         self.entered: list[list[tuple[int, ...]]] = []
+        self.params: list[SamplingParams] = []
         self.stepped: list[set[int]] = []
         self.n_cancelled = self.n_steps = self.n_sessions = self.n_beside = 0
         self.fault: Exception | None = None

@@ -96,6 +96,16 @@ def test_logprobs_are_those_of_the_tokens_up_to_the_stop(server):
     }
 
 
+@pytest.mark.parametrize(
+    ("body", "top_k", "penalty"),
+    [({}, 0, 1.0), ({"top_k": 5, "repetition_penalty": 1.5}, 5, 1.5), ({"top_k": -1, "repetition_penalty": 1}, 0, 1.0)],
+)
+def test_what_vllm_has_beside_openai_has_its_effect(server, body, top_k, penalty):
+    server.complete(prompt="a", max_tokens=1, **body)
+    params = server.engine.params[-1]
+    assert (params.top_k, params.repetition_penalty) == (top_k, penalty)
+
+
 @pytest.mark.parametrize(("stop", "tokens"), [(None, "bcdefg"), ("d", "bcd")])
 def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens):
     answer = server.complete(prompt="a", max_tokens=6, stop=stop, logprobs=2).get_json()
@@ -113,8 +123,10 @@ def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens
         ({"prompt": "a", "echo": True}, "echo", "not supported"),
         ({"prompt": "a", "best_of": 3}, "best_of", "not supported"),
         ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty", "not supported"),
+        ({"prompt": "a", "repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+        ({"prompt": "a", "top_k": -2}, "top_k", "-1"),
         ({"prompt": "a", "logit_bias": {"5": 1}}, "logit_bias", "not supported"),
-        ({"prompt": "a", "top_k": 5}, "top_k", "Unrecognized request argument"),
+        ({"prompt": "a", "min_p": 0.5}, "min_p", "Unrecognized request argument"),
         ({"prompt": "a", "temperature": -1}, "temperature", "greater than or equal to 0"),
         ({"prompt": "a", "top_p": 0}, "top_p", "greater than 0"),
         ({"prompt": "a", "n": 129}, "n", "less than or equal"),

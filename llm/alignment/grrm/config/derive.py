@@ -23,7 +23,7 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
     A key that could not take effect with the chosen algorithm is a problem.
     """
     config = derive_objective(config, problems)
-    for step in (derive_critic, _floors, _lengths, _correction, _evaluation):
+    for step in (derive_critic, _floors, _lengths, _correction, _servers, _evaluation):
         config = config.model_copy(update=step(config, problems))
     return config
 
@@ -97,6 +97,14 @@ def _correction(config: RLConfig, problems: Problems) -> dict[str, Any]:
         if unit == "none" and getattr(config, name) != keys_of(RLConfig)[name].default:
             problems.notice(f"{name} has no effect with rollout_is {config.rollout_is}; set it to token or sequence.")
     return {"rollout_is": unit}
+
+
+def _servers(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    """Rollouts of servers with the current weights are held to the limit too: a server may restart during one."""
+    limit = or_else(config.rollout_check_limit, 0.05 if config.bf16 or config.fp16 else 0.01)
+    is_older = config.rollout_backend == "paddle" or config.rollout_ahead or config.rollout_max_staleness
+    gap_limit = None if is_older else limit or None
+    return {"rollout_check_limit": limit, "logprob_gap_limit": or_else(config.logprob_gap_limit, gap_limit)}
 
 
 def _evaluation(config: RLConfig, problems: Problems) -> dict[str, Any]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from grrm.engine.api import Completion, Engine, OnFinished, Request, SamplingParams, check_requests
 from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCall
@@ -19,6 +22,36 @@ from grrm.http_client.messages import AnswerError
 
 logger = logging.getLogger(__name__)
 _AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weights, or were cut off while they did
+_RESUME_S = 10.0  # time limit of resuming servers whose update failed
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsCheck:
+    """Compares a server with the trainer: log-probabilities of what the server samples for a few fixed requests.
+
+    `score(prompts, responses)` returns those of the trainer's weights, [T] of each response; a collective of its tensor
+    ranks. `limit` bounds the mean absolute difference, in nats per token.
+    """
+
+    requests: Sequence[Request]
+    score: Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[Any]]]
+    limit: float
+
+    def gap(self, samples: Sequence[Completion]) -> float:
+        """The mean absolute difference over all tokens of the `samples`, one of each request."""
+        expected = self.score([request.prompt for request in self.requests], [sample.token_ids for sample in samples])
+        pairs = zip(samples, expected, strict=True)
+        return float(np.abs(np.concatenate([np.asarray(sample.logprobs) - own_T for sample, own_T in pairs])).mean())
+
+    def require(self, server: str, gap: float, version: int) -> None:
+        """Raises UserError for a `gap` above the limit, after the update to `version`."""
+        if not gap <= self.limit:
+            raise UserError(
+                f"rollout server {server} differs from the trainer after the update to step {version}, by {gap:.3g} "
+                f"nats per token in log-probabilities of {len(self.requests)} prompts: probably it kept earlier "
+                "weights, all or those of an output layer tied to the embedding, or serves another model; correct it, "
+                f"or raise rollout_check_limit {self.limit:g} for a server that only rounds more"
+            )
 
 
 class ServerEngine(Engine):
@@ -32,7 +65,9 @@ class ServerEngine(Engine):
     last, or what the server itself reports. A call takes at most the `deadline_s` of `client`.
 
     A server that could not load the last weights stays in use while it is at most `max_staleness` updates behind, and
-    is updated at the next one; an answer from older weights is refused.
+    is updated at the next one; an answer from older weights is refused. No server stays paused by a failed update.
+
+    `check` is made after every update, with every server that took part in it.
     """
 
     is_remote = True
@@ -48,8 +83,9 @@ class ServerEngine(Engine):
         together: Callable[[Callable[[], Any]], Any],
         max_staleness: int = 0,
         model: str | None = None,
+        check: WeightsCheck | None = None,
     ) -> None:
-        self._client, self._api, self._model = client, api, model
+        self._client, self._api, self._model, self._check = client, api, model, check
         self._vocab_size, self._max_positions = vocab_size, max_positions
         self._publish, self._together, self._max_staleness = publish, together, max_staleness
         self._published = [_AT_START]
@@ -63,13 +99,16 @@ class ServerEngine(Engine):
     def update_weights(self, version: int = 0) -> None:
         """Have every server pause, take over the trainer's weights and go on; nothing where they have them.
 
-        Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough.
+        Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough,
+        and when one does not pass the check of its weights.
         """
         if self._published[-1] == version:
             return
         folder = self._publish(version)
         self._published.append(version)
         self._versions = self._together(lambda: self._update_servers(folder, version))
+        if self._check is not None:
+            self._verify(self._check, version)
 
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
         """See `Engine.generate`; `on_finished` is called from the threads of the requests.
@@ -84,19 +123,30 @@ class ServerEngine(Engine):
         check_requests(requests, self.max_prompt_tokens, self._vocab_size, limit)
         if not requests:
             return []
+        return self._ask(
+            requests, [url for url, version in self._versions.items() if version in self._usable], on_finished
+        )
+
+    def _ask(
+        self, requests: Sequence[Request], servers: Sequence[str], on_finished: OnFinished | None = None
+    ) -> list[Completion]:
         deadline = time.monotonic() + self._client.deadline_s
         if self._model is None:
             (self._model,) = self._client.ask_all([WHICH_MODEL], deadline)
-        fresh = [url for url, version in self._versions.items() if version in self._usable]
         calls = []
         for i, request in enumerate(requests):
             body, read = self._api.body(self._model, request), partial(self._read, request.params)
-            calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=fresh))
+            calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=servers))
         return self._client.ask_all(calls, deadline, on_finished)
 
     def _read(self, params: SamplingParams, content: bytes, server: str) -> Completion:
         """The completion in an answer, with the version of the weights that drew it."""
         completion = self._api.read(content, params)
+        if max(completion.token_ids) >= self._vocab_size:
+            raise AnswerError(
+                f"it drew token {max(completion.token_ids)} of a vocabulary larger than the policy's of "
+                f"{self._vocab_size}, so it serves another model"
+            )
         version = self._versions[server] if completion.weight_version is None else completion.weight_version
         if version not in self._usable:
             raise AnswerError(f"it drew with weights of step {version}, and the trainer is at {self._published[-1]}")
@@ -107,18 +157,37 @@ class ServerEngine(Engine):
         """The versions that rollouts may be of."""
         return self._published[-1 - self._max_staleness :]
 
+    def _verify(self, check: WeightsCheck, version: int) -> None:
+        """Check the servers with this version of the weights. A collective."""
+        fresh = [url for url, has in self._versions.items() if has == version]
+        samples = self._together(lambda: [self._ask(check.requests, [url]) for url in fresh])
+        gaps = [check.gap(of_server) for of_server in samples]
+
+        def require_all() -> None:
+            for url, gap in zip(fresh, gaps, strict=True):
+                check.require(url, gap, version)
+
+        self._together(require_all)
+
     def _update_servers(self, folder: Path, version: int) -> dict[str, int]:
         """The version that each server has after this."""
         deadline = time.monotonic() + self._client.deadline_s
         versions, remaining, failed = dict(self._versions), self._client.pool.urls, {}
-        for number, step in enumerate(self._api.steps(folder)):
-            step.patient = not self._max_staleness  # the others need not wait for a server that may miss an update
-            answers = self._client.ask_each(remaining, step, deadline)
-            unanswered = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
-            if number > 0:  # it is paused, with old weights, new ones or parts of both
-                versions.update(dict.fromkeys(unanswered, _UNKNOWN))
-            failed.update(unanswered)
-            remaining = [url for url in remaining if url not in unanswered]
+        steps = self._api.steps(folder)
+        paused = set(remaining)
+        try:
+            for number, step in enumerate(steps):
+                step.patient = not self._max_staleness  # others need not wait for a server that may miss an update
+                answers = self._client.ask_each(remaining, step, deadline)
+                unanswered = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
+                if number > 0:  # it has old weights, new ones or parts of both
+                    versions.update(dict.fromkeys(unanswered, _UNKNOWN))
+                failed.update(unanswered)
+                remaining = [url for url in remaining if url not in unanswered]
+            paused.difference_update(remaining)
+        finally:  # also of those whose pause failed: the answer may have been lost
+            resume = replace(steps[-1], patient=False)
+            self._client.ask_each(sorted(paused), resume, time.monotonic() + _RESUME_S)
         versions.update(dict.fromkeys(remaining, version))
         if failed and (not self._max_staleness or set(self._usable).isdisjoint(versions.values())):
             raise next(iter(failed.values()))

@@ -62,7 +62,7 @@ from grrm.training.model_setup import (
     load_reference,
     weights_dtype,
 )
-from grrm.training.rollout_servers import build_server_engine
+from grrm.training.rollout_servers import CHECKED_PROMPTS, build_server_engine, build_weights_check
 from grrm.training.trainer_log import quiet_paddlenlp
 
 # How long the other ranks wait for a rank's rollout or update, in addition to the time limit of its reward server.
@@ -109,7 +109,8 @@ def train(config: RLConfig) -> None:
     if config.recompute:
         model.recompute_enable()
     model = with_adapters(model, config, weights_dtype(args), config.seed)
-    worker = build_worker(rollout_engine(model, config, args, ranks), config, tokenizer)
+    engine = rollout_engine(model, config, args, ranks, tokenizer, prompts)
+    worker = build_worker(engine, config, tokenizer)
     reference = reference_policy(config, args)
     rewarder = build_rewarder(
         config, shaping_config(config), FailurePolicy.from_mapping(config.failure_policy), tokenizer.eos_token
@@ -221,16 +222,36 @@ def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBe
     return stopper
 
 
-def rollout_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> Engine:
-    """The rollout engine: the Paddle engine, or servers."""
+def rollout_engine(
+    model: Any,
+    config: RLConfig,
+    args: TrainingArguments,
+    ranks: DataRanks,
+    tokenizer: Any,
+    prompts: Sequence[PromptItem],
+) -> Engine:
+    """The rollout engine: the Paddle engine, or servers, whose weights are checked by the first `prompts`."""
     if config.rollout_backend == "paddle":
         return build_engine(model, config, args.precision)
-    return build_server_engine(model, config, args, ranks)
+    first, sampling = [item.prompt_ids for item in prompts[:CHECKED_PROMPTS]], rollout_sampling(config, tokenizer)
+    check = build_weights_check(model, config, first, sampling, tokenizer.pad_token_id)
+    return build_server_engine(model, config, args, ranks, check)
 
 
 def build_worker(engine: Engine, config: RLConfig, tokenizer: Any) -> RolloutWorker:
     """Build the sampler of the groups; rules and verifiers extract the answer to a question themselves."""
-    sampling = SamplingParams(
+
+    def extract(response: str, task: TranslationTask) -> str | None:
+        has_extractor = task.is_translation or config.use_rule_reward
+        return extract_translation(response, config.extractor_type if has_extractor else "none")
+
+    sampling = rollout_sampling(config, tokenizer)
+    return RolloutWorker(engine, response_decoder(tokenizer), extract, sampling, config.rollout_n)
+
+
+def rollout_sampling(config: RLConfig, tokenizer: Any) -> SamplingParams:
+    """The sampling parameters of rollouts."""
+    return SamplingParams(
         max_new_tokens=config.max_dec_len,
         min_new_tokens=config.min_dec_len,
         temperature=config.temperature,
@@ -239,12 +260,6 @@ def build_worker(engine: Engine, config: RLConfig, tokenizer: Any) -> RolloutWor
         stop_token_ids=stop_tokens(tokenizer, config.eos_token),
         seed=config.rollout_seed,
     )
-
-    def extract(response: str, task: TranslationTask) -> str | None:
-        has_extractor = task.is_translation or config.use_rule_reward
-        return extract_translation(response, config.extractor_type if has_extractor else "none")
-
-    return RolloutWorker(engine, response_decoder(tokenizer), extract, sampling, config.rollout_n)
 
 
 def reference_policy(config: RLConfig, args: TrainingArguments) -> Any | None:

@@ -189,7 +189,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         if limit is not None and gap > limit:
             raise UserError(
                 f"engine and trainer log-probabilities differ by {gap:.3g} per token on average at step "
-                f"{self.state.global_step}, more than logprob_gap_limit {limit:g}: use a more precise rollout engine"
+                f"{self.state.global_step}, more than logprob_gap_limit {limit:g}: use a more precise rollout engine, "
+                "or see whether a rollout server has restarted since its last weight update"
             )
 
     def save_beside(self, checkpoint: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,26 @@ import paddle
 from safetensors.paddle import save_file
 
 from grrm.config.rl_config import RLConfig
+from grrm.engine.api import Request, SamplingParams
 from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
-from grrm.engine.server_engine import ServerEngine
+from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
 from grrm.http_client.bearer import token_from_file
+from grrm.models.checkpoint import TIED_HEAD
 from grrm.models.export import transformers_name
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
+from grrm.models.token_scores import score_responses
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.collective import run_together
 from grrm.parallel.data_ranks import DataRanks
 
+CHECKED_PROMPTS, CHECKED_TOKENS = 3, 32  # number of prompts, and the longest response, by which weights are checked
 
-def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks) -> ServerEngine:
+
+def build_server_engine(
+    model: Any, config: RLConfig, args: TrainingArguments, ranks: DataRanks, check: WeightsCheck | None = None
+) -> ServerEngine:
     """The engine over `rollout_servers`. Raises UserError when the settings cannot work."""
     api, processes = ROLLOUT_APIS[config.rollout_backend], ranks.processes()
     token = config.rollout_token_file
@@ -57,7 +66,28 @@ def build_server_engine(model: Any, config: RLConfig, args: TrainingArguments, r
         together=together,
         max_staleness=config.rollout_max_staleness,
         model=config.rollout_model_name,
+        check=check,
     )
+
+
+def build_weights_check(
+    model: Any, config: RLConfig, prompts: Sequence[Sequence[int]], sampling: SamplingParams, pad_id: int
+) -> WeightsCheck | None:
+    """The check of servers by samples of the first `prompts` as rollouts are sampled; None where it is off."""
+    if not config.rollout_check_limit:
+        return None
+    n_tokens = min(sampling.max_new_tokens, CHECKED_TOKENS)
+    params = replace(sampling, max_new_tokens=n_tokens, min_new_tokens=min(sampling.min_new_tokens, n_tokens))
+    score = partial(
+        score_responses,
+        model,
+        pad_id=pad_id,
+        batch_size=config.per_device_logprob_batch_size,
+        temperature=config.temperature,
+        pack_tokens=config.pack_tokens,
+    )
+    requests = [Request(prompt, params, stream) for stream, prompt in enumerate(prompts[:CHECKED_PROMPTS])]
+    return WeightsCheck(requests, score, config.rollout_check_limit)
 
 
 class WeightsPublisher:
@@ -107,13 +137,14 @@ class WeightsPublisher:
 def hugging_face_weights(config: Any, weights: Weights) -> Weights:
     """A policy's weights as Hugging Face's class of the same architecture has them.
 
-    There projections are [out, in], and an output layer that shares the embedding's weights is left out.
+    There projections are [out, in]. An output layer that shares the embedding's weights is among them: vLLM on a CPU
+    has a repacked copy of it, which only weights under its own name replace.
     """
     converted: Weights = {}
     for name, tensor in weights.items():
-        theirs = transformers_name(name, bool(config.tie_word_embeddings))
-        if theirs is None:
-            continue
-        is_projection = len(tensor.shape) == 2 and not name.endswith("embed_tokens.weight")
+        theirs = transformers_name(name, has_tied_head=False)
+        assert theirs is not None  # of a tied output layer only
+        is_shared = name == TIED_HEAD and config.tie_word_embeddings
+        is_projection = len(tensor.shape) == 2 and not is_shared and not name.endswith("embed_tokens.weight")
         converted[theirs] = paddle.transpose(tensor, [1, 0]).contiguous() if is_projection else tensor
     return converted

@@ -120,6 +120,7 @@ class StoppingConfig(Section):
     logprob_gap_limit: float | None = key(
         None,
         "stop when the mean difference of engine and trainer log-probs exceeds this",
+        means="rollout_check_limit where servers have the current weights",
         unit="nats per token",
         gt=0,
         le=10**6,

@@ -165,6 +165,14 @@ class RolloutServersConfig(Section):
         None, "shared folder for weight updates of the servers", means="rollout_weights in output_dir"
     )
     rollout_max_staleness: int = key(0, "weight updates that a server may have missed", unit="updates", ge=0, le=1000)
+    rollout_check_limit: float = key(
+        None,
+        "stop when, after a weight update, a server's log-probs differ from the trainer's by more on average; 0: off",
+        means="0.01; 0.05 with bf16 or fp16",
+        unit="nats per token",
+        ge=0,
+        le=10**6,
+    )
     rollout_deadline_s: float = key(
         1800.0, "time limit of a rollout on servers, and of a weight update", unit="s", gt=0, le=10**6
     )
