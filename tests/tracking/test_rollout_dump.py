@@ -8,6 +8,7 @@ import pytest
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.rewards.mixing import counted, mix
+from grrm.tracking.opinions import read_opinions, write_opinions
 from grrm.tracking.rollout_dump import RolloutDump, group_record, part_of, read_rollouts
 
 
@@ -118,3 +119,13 @@ def test_wrong_use_is_refused(tmp_path):
         group_record(1, a_group("g"), VERDICT, [1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match=r"steps \[2\] given for step 1"):
         RolloutDump(tmp_path).write(1, [a_record(2)])
+
+
+@pytest.mark.parametrize("judge", ["folder/own.py:judge", "../50%2F/own.py:judge"])
+def test_opinions_of_a_judge_in_a_folder_are_kept_and_completed(tmp_path, judge):
+    for name in ("g0", "g1"):
+        path = write_opinions(tmp_path, judge, [a_record(1, name)], [VERDICT], keeps_others=True)
+    assert path.parent == tmp_path / "rejudged"
+    assert {name: [*opinions] for name, opinions in read_opinions(tmp_path).items()} == {
+        judge: [(1, "g0"), (1, "g1")],
+    }

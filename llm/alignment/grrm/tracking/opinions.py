@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from grrm.data.atomic import atomic_path
 from grrm.gqm.groups import Verdict
@@ -25,7 +26,8 @@ def write_opinions(
 
     With `keeps_others` the file's opinions on other groups stay, else it is written anew.
     """
-    path = Path(run) / FOLDER / f"{name}.jsonl"
+    file = name.replace("%", "%25").replace("/", "%2F")  # a judge may be called folder/file.py:function
+    path = Path(run) / FOLDER / f"{file}.jsonl"
     new = {(record["step"], record["group_id"]) for record in records}
     others = read_opinions(run).get(name, {}) if keeps_others else {}
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as lines:
@@ -49,5 +51,5 @@ def read_opinions(run: Path) -> dict[str, dict[tuple[int, str], dict[str, Any]]]
     for path in sorted((Path(run) / FOLDER).glob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:
             opinions = [json.loads(line) for line in lines]
-        opinions_of[path.stem] = {(opinion["step"], opinion["group_id"]): opinion for opinion in opinions}
+        opinions_of[unquote(path.stem)] = {(opinion["step"], opinion["group_id"]): opinion for opinion in opinions}
     return opinions_of
