@@ -222,11 +222,38 @@ def test_ratings_by_rater_are_the_annotators_of_a_test_set(tmp_path):
     )  # either as gold
 
 
-def test_saved_scores_give_the_same_card_again(tmp_path):
+def test_saved_scores_give_the_same_card_again_also_of_systems_with_spaces(tmp_path):
     folder, saved = tmp_path / "wmt", tmp_path / "{lp}.seg.score"
     write_test_set(folder)
-    first = rows_of(card(tmp_path, folder, "--judge", "chrf++", "--save-scores", saved))["chrf++"]
-    assert rows_of(card(tmp_path, folder, "--scores", f"chrf++={saved}"))["chrf++"] == first
+    spaced = [{**row, "system": row["system"].replace("s", "system ")} for row in plain_rows()]
+    for gold in (folder, write_rows(tmp_path / "rows.jsonl", spaced)):
+        first = rows_of(card(tmp_path, gold, "--judge", "chrf++", "--save-scores", saved))["chrf++"]
+        assert rows_of(card(tmp_path, gold, "--scores", f"chrf++={saved}"))["chrf++"] == first
+
+
+def test_scores_are_not_saved_outside_their_folder_nor_over_one_another_nor_judged_in_vain(tmp_path):
+    rows, folder = plain_rows(), tmp_path / "scores"
+    path = write_rows(tmp_path / "rows.jsonl", [{**row, "lp": "../../evil-de"} for row in rows])
+    words = (path, "--judge", "chrf", "--save-scores")
+    assert "'../../evil-de' of rows.jsonl cannot stand in" in mistake(*words, folder / "{lp}.seg.score")
+    write_rows(path, [*rows, *({**row, "lp": "en-fr"} for row in rows)])
+    assert "is one file for 2 language pairs; write {lp} into its name" in mistake(*words, folder / "all.seg.score")
+    (folder / "en-fr.seg.score").mkdir(parents=True)
+    assert "en-fr.seg.score is a folder" in mistake(*words, folder / "{lp}.seg.score")
+    assert [*folder.iterdir()] == [folder / "en-fr.seg.score"]
+
+
+def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_has(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from grrm.gqm.groups import Status, Verdict\n"
+        "def judge(groups):\n"
+        "    return [Verdict.unscored(3, Status.JUDGE_TIMEOUT) if group.task.source == 'one two'\n"
+        "            else Verdict((Status.SCORED,) * 3, (1.0, 2.0, 3.0)) for group in groups]\n"
+    )
+    output = invoke(write_rows(tmp_path / "rows.jsonl", plain_rows()), "--judge", f"{own}:judge")
+    assert "no server answered for 1 of 2 rows: they count as not scored; start it again" in output
+    assert "--resume" not in output
 
 
 @pytest.mark.parametrize(

@@ -48,13 +48,16 @@ def judged(
     batch_rows: int,
     metrics: JudgeMetrics,
     earlier: Mapping[int, Mapping[str, Any]],
+    remedy: str = "give the output as ROWS with --resume to judge those alone",
 ) -> Columns:
     """The verdicts on the groups as columns; `earlier` has those that need no judge, by the index of their row.
+
+    `remedy` is the advice where servers did not answer for some of them.
 
     Raises UserError as the judge does, and where no server answered at all.
     """
     still_open = [group for group in groups if int(group.group_id) not in earlier]
-    new = _judged(open_judge, still_open, batch_rows, metrics) if still_open else {}
+    new = _judged(open_judge, still_open, batch_rows, metrics, remedy) if still_open else {}
     columns: dict[str, list[Any]] = {}
     for name in verdict_types():
         values = iter(new.get(name, ()))
@@ -64,7 +67,7 @@ def judged(
 
 
 def _judged(
-    open_judge: Callable[[], Judge], groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics
+    open_judge: Callable[[], Judge], groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics, remedy: str
 ) -> dict[str, list[Any]]:
     """The new verdicts; what they are, and what they cost, is told on stderr."""
     from grrm.judges.value_head import RewardModelJudge, clipping
@@ -80,7 +83,7 @@ def _judged(
 
     rows = over_devices(len(groups), batch_rows, opened, judge_rows, "ranking")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(verdict_types())}
-    _tell_of_unanswered(columns["judge_statuses"])
+    _tell_of_unanswered(columns["judge_statuses"], remedy)
     counts = Counter(status for statuses in columns["judge_statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
     rejections = Counter(reason for reasons in columns["judge_rejections"] for reason in reasons)
@@ -132,14 +135,13 @@ def take_earlier(records: Records, score_key: str) -> dict[int, dict[str, Any]]:
     }
 
 
-def _tell_of_unanswered(statuses: Sequence[Sequence[str]]) -> None:
+def _tell_of_unanswered(statuses: Sequence[Sequence[str]], remedy: str) -> None:
     """Say on stderr how many rows have no verdict for want of an answer. Raises UserError where that is all of them."""
     n_open = sum(not UNANSWERED.isdisjoint(of_row) for of_row in statuses)
     if n_open and n_open == len(statuses):
         raise UserError(f"no server answered for any of the {n_open} rows: see the warning above, and start it again")
     if n_open:
-        message = f"no server answered for {n_open} of {len(statuses)} rows"
-        click.echo(f"{message}: give the output as ROWS with --resume to judge those alone", err=True)
+        click.echo(f"no server answered for {n_open} of {len(statuses)} rows: {remedy}", err=True)
 
 
 def with_empty_rows(columns: Columns, numbers: Sequence[int], n_rows: int) -> Columns:

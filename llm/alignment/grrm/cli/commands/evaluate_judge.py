@@ -89,7 +89,7 @@ def judge(
     from grrm.evaluation.human_gold.card import card_rows, mean_rows
     from grrm.evaluation.human_gold.mtme_folder import write_segment_scores
 
-    for path in (save_scores, out, html):
+    for path in (out, html):
         if path is not None:
             check_writable(path)
     sets = _read_gold(gold, score_files, **{key: options.pop(key) for key in _OF_GOLD})
@@ -99,11 +99,12 @@ def judge(
             (*FLAGS, "chat_template", "judge_option", "name", "save_scores"), "without --judge or --model"
         )
     else:
+        saved = [] if save_scores is None else _saved(save_scores, sets)
         judged = _judge_sets(judge, sets, judge_options, batch_rows, options)
-        for test_set, own, judged_PG in zip(sets, scores, judged, strict=True):
+        for own, judged_PG in zip(scores, judged, strict=True):
             own[name or judge] = judged_PG
-            if save_scores is not None:
-                write_segment_scores(_of_pair(save_scores, test_set), test_set.systems, judged_PG)
+        for path, test_set, judged_PG in zip(saved, sets, judged, strict=False):
+            write_segment_scores(path, test_set.systems, judged_PG)
     rows = [
         row
         for test_set, own in zip(sets, scores, strict=True)
@@ -176,7 +177,21 @@ def _file_scores(path: Path, gold: HumanGold, score_files: Sequence[str]) -> dic
     return scores
 
 
+def _saved(path: Path, sets: Sequence[HumanGold]) -> list[Path]:
+    """The file of --save-scores of each test set, which can be written."""
+    from grrm.data.atomic import check_writable
+
+    paths = [_of_pair(path, test_set) for test_set in sets]
+    if len({*paths}) < len(sets):
+        raise UserError(f"--save-scores {path} is one file for {len(sets)} language pairs; write {{lp}} into its name")
+    for own in paths:
+        check_writable(own)
+    return paths
+
+
 def _of_pair(path: str | Path, gold: HumanGold) -> Path:
+    if "{lp}" in str(path) and "/" in gold.language_pair:
+        raise UserError(f"{gold.language_pair!r} of {gold.origin} cannot stand in {path}; write languages as codes")
     return Path(str(path).replace("{lp}", gold.language_pair))
 
 
@@ -197,7 +212,8 @@ def _judge_sets(
     if spec.reference == "needed" and not all(group.task.reference for group in flat):
         raise UserError(f"--judge {name} needs a reference for every source; choose another judge")
     open_judge = judge_opener(spec, numbered, metrics, flags, read_assignments(judge_options, "judge option") or {})
-    scores = iter(judged(open_judge, numbered, batch_rows, metrics, {})[SCORES])
+    remedy = "they count as not scored; start it again for all of them"
+    scores = iter(judged(open_judge, numbered, batch_rows, metrics, {}, remedy)[SCORES])
     return [
         test_set.judged(groups, [next(scores) for _ in groups])
         for test_set, groups in zip(sets, groups_of, strict=True)
