@@ -128,6 +128,19 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
     assert ANNOTATORS in rows_of(content)
 
 
+def test_numbers_and_lists_are_names_of_segments_and_domains_and_one_without_scores_has_no_table(tmp_path):
+    rows = [{**row, "reference": 7, "segment": [row["src_text"]], "domain": row["src_text"]} for row in plain_rows()]
+    unrated = {**rows[0], "src_text": "five", "segment": [5], "domain": 5, "gold": None}
+    content = card(tmp_path, write_rows(tmp_path / "rows.jsonl", [*rows, unrated]))
+    assert {row["domain"] for row in content["rows"]} == {None, "one two", "three four"}
+    assert content["gold"][0]["sources"] == 2
+
+
+def test_half_a_character_in_a_name_is_written(tmp_path):
+    rows = [{**row, "system": f"{row['system']}\ud800"} for row in plain_rows()]
+    assert card(tmp_path, write_rows(tmp_path / "rows.jsonl", rows))["gold"][0]["systems"][0] == "s0\ud800"
+
+
 def test_csv_under_the_names_of_others_and_a_source_that_comes_twice(tmp_path):
     path = tmp_path / "rows.csv"
     lines = ["lp,src,mt,ref,score,system"]
@@ -162,8 +175,9 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
     assert "has no scores mine; give their file, as --scores NAME=FILE" in mistake(log, *pair, "--scores", "mine")
     length = rows_of(content)["candidate length"]
     assert (length["tie_calibrated_accuracy"], length["pearson_by_source"]) == (0.0, pytest.approx(-1.0))
-    del entries[3]["item"][0]["tgt"]["B"]
-    assert "has an entry of eve for item 0 without the texts or scores" in mistake(write_rows(log, entries), *pair)
+    for part, key in ((entries[3]["item"][0]["tgt"], "B"), (entries[3], "annotation")):
+        del part[key]
+        assert "has an entry of eve for item 0 without the texts or scores" in mistake(write_rows(log, entries), *pair)
 
 
 APPRAISE = [  # as ExportSystemScoresToCSV of Appraise prints them: of documents, then of single segments
@@ -195,6 +209,8 @@ def test_the_scores_of_an_appraise_campaign_with_its_batches(tmp_path, has_docum
     assert (described["scored_translations"], described["annotators"]) == (2, ["ann", "bob"])
     batches.write_text(json.dumps([{"task": {}, "items": items[1:]}]), encoding="utf-8")
     assert "row 1 has no text in the batches" in mistake(scores, "--batches", batches)
+    batches.write_text(json.dumps([{"items": ["text"]}]), encoding="utf-8")
+    assert "give the JSON of this Appraise campaign" in mistake(scores, "--batches", batches)
 
 
 def test_ratings_by_rater_are_the_annotators_of_a_test_set(tmp_path):
@@ -260,6 +276,14 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
     ("change", "arguments", "message"),
     [
         (lambda rows: [{**rows[0], "gold": "good"}], (), "row 1 has 'good' as gold; write a number"),
+        (lambda rows: [{**rows[0], "gold": 10**400}], (), "as gold; write a number"),
+        (lambda rows: [{**row, "gold": ""} for row in rows], (), "has no human scores of en-de"),
+        (lambda rows: [{**row, "src_text": None} for row in rows], (), "row 1 lacks the source, the system or its"),
+        (
+            lambda rows: rows,
+            ("--scores", "mine", "--judge", "chrf", "--name", "mine"),
+            "two judges have one name (mine, ",
+        ),
         (lambda rows: rows[:1], (), "has one system of en-de, s0; a card compares two or more"),
         (lambda rows: [{k: v for k, v in rows[0].items() if k != "gold"}], (), "has no column gold among"),
         (lambda rows: [*rows, {**rows[0], "annotator": "cy", "trg_text": "other"}], (), "another text of s0"),
@@ -282,6 +306,16 @@ def test_mistakes_in_a_test_set(tmp_path):
     assert f"{tmp_path} has the test sets wmt; give one of them" in mistake(tmp_path)
     assert "wmt 'da': give one of mqm, rater1, rater2" in mistake(folder, "--gold-key", "da")
     assert "unknown metric of en-de" in mistake(folder, "--scores", "COMET-refA")
+    for pair in ("/x", "**", "en-*"):
+        assert f"--language-pair {pair} is none; write its languages" in mistake(folder, "--language-pair", pair)
+    rating = folder / "human-scores/en-de.mqm.rater3.seg.rating"
+    rating.write_text('sys0\t{"errors": [{"severity": "critical", "category": "Style"}]}\n')
+    assert "rater3.seg.rating line 1 is no rating" in mistake(folder)
+    rating.unlink()
+    other = folder / "system-outputs/en-de/other.jsonl"
+    other.write_text('{"text": "ein Wort"}\n')
+    assert "other.jsonl row 1 has no text 'hypothesis'" in mistake(folder)
+    other.unlink()
     (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\n\n")
     assert "en-de.mqm.seg.score line 2 is ''; write a system and a score" in mistake(folder)
     (folder / "human-scores/en-de.mqm.seg.score").write_text("sys0 1\nsys0 one\n")

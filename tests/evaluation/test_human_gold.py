@@ -152,6 +152,7 @@ def test_nothing_scored_is_no_agreement_and_not_zero():
     measured = agreement(gold, np.full(gold.shape, NAN))
     assert (measured.tie_calibrated_accuracy, measured.interval, measured.pearson) == (None, None, None)
     assert (measured.soft_pairwise_accuracy, measured.coverage) == (None, 0.0)
+    assert agreement(np.full(gold.shape, NAN), gold).coverage is None
 
 
 def test_a_scale_changes_nothing_but_the_threshold():

@@ -120,11 +120,15 @@ def test_a_judges_card_beside_the_run_becomes_a_table(tmp_path: Path) -> None:
     assert "## Judges" not in model_card(run, "mine")
     row = {"language_pair": "en-de", "domain": None, "name": "grrm", "kind": "judge", "coverage": 1.0}
     row |= {"tie_calibrated_accuracy": 0.5678, "soft_pairwise_accuracy": None}
-    (run / "card.json").write_text(json.dumps({"rows": [row, {**row, "domain": "news", "name": "other"}]}))
+    card = {"format": "grrm judge card 1", "rows": [row, {**row, "domain": "news", "name": "other"}]}
+    (run / "card.json").write_text(json.dumps(card))
     (run / "checkpoint-2").mkdir()
     for folder in (run, run / "checkpoint-2"):
         rows = rows_of(model_card(folder, "mine"))
         assert rows["en-de"] == ["grrm", "judge", "0.568", "–", "1.000"]
-    (run / "card.json").write_text("{}")
-    with pytest.raises(UserError, match=r"card\.json is no judge's card; write it with `grrm eval judge --out`"):
-        model_card(run, "mine")
+    (run / "card.json").write_text(json.dumps({**card, "rows": [{**row, "name": 7}]}))
+    assert rows_of(model_card(run, "mine"))["en-de"][0] == "7"
+    for other in ({}, {**card, "format": "grrm judge card 2"}):
+        (run / "card.json").write_text(json.dumps(other))
+        with pytest.raises(UserError, match=r"card\.json is no judge's card; write it with `grrm eval judge --out`"):
+            model_card(run, "mine")

@@ -63,16 +63,20 @@ def result_sink(
 
 def json_line(row: Mapping[str, Any]) -> bytes:
     """One line of JSON in UTF-8, escaped where the text holds half a character."""
-    try:
-        return (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode()
-    except UnicodeEncodeError:
-        return (json.dumps(row, default=str) + "\n").encode()
+    return _json(row, default=str)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as an indented JSON file in one step."""
+    """Write `content` as an indented JSON file in one step, escaped as by `json_line`."""
     with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        temporary.write_bytes(_json(content, indent=1))
+
+
+def _json(content: Any, **form: Any) -> bytes:
+    try:
+        return (json.dumps(content, ensure_ascii=False, **form) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(content, **form) + "\n").encode()
 
 
 def write_bar_chart(

@@ -35,6 +35,7 @@ _FILES = {
     "held-out data": "eval_datasets",
 }
 JUDGE_CARD = "card.json"
+JUDGE_CARD_FORMAT = "grrm judge card 1"
 _OF_JUDGES = {"acc_eq": "tie_calibrated_accuracy", "SPA": "soft_pairwise_accuracy", "scored": "coverage"}
 _UNSAID: tuple[object, ...] = (None, "", "none", [])
 
@@ -123,8 +124,13 @@ def _judge_card(path: Path) -> list[str]:
         return []
     try:
         card = json.loads(path.read_text(encoding="utf-8"))
+        if card["format"] != JUDGE_CARD_FORMAT:
+            raise ValueError(f"format {card['format']!r}")
         rows = [
-            (row["language_pair"], row["name"], row["kind"], *(_shown(row[key]) for key in _OF_JUDGES.values()))
+            (
+                *(str(row[key]) for key in ("language_pair", "name", "kind")),
+                *(_shown(row[key]) for key in _OF_JUDGES.values()),
+            )
             for row in card["rows"]
             if row["domain"] is None
         ]

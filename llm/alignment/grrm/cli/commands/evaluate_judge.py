@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from grrm.evaluation.human_gold.card import CardRow
     from grrm.evaluation.human_gold.gold import HumanGold
 
-FORMAT = "grrm judge card 1"
 _NOTES = (
     "#: cluster of judges that do not differ significantly in acc_eq; acc_eq: pairwise accuracy, ties calibrated",
     "item: within sources; SPA: soft pairwise accuracy of systems; r systems: correlation of their means",
@@ -88,13 +87,18 @@ def judge(
     from grrm.data.atomic import check_writable
     from grrm.evaluation.human_gold.card import card_rows, mean_rows
     from grrm.evaluation.human_gold.mtme_folder import write_segment_scores
+    from grrm.tracking.model_card import JUDGE_CARD_FORMAT
 
     for path in (out, html):
         if path is not None:
             check_writable(path)
+    is_judged = is_explicit("--judge") or bool(explicit_model_options())
+    names = [assignment.partition("=")[0] for assignment in score_files] + [name or judge] * is_judged
+    if len(names) > len({*names}):
+        raise UserError(f"two judges have one name ({', '.join(names)}); give others with --name or --scores NAME=FILE")
     sets = _read_gold(gold, score_files, **{key: options.pop(key) for key in _OF_GOLD})
     scores = [_file_scores(gold, test_set, score_files) for test_set in sets]
-    if not is_explicit("--judge") and not explicit_model_options():
+    if not is_judged:
         refuse_ineffective(
             (*FLAGS, "chat_template", "judge_option", "name", "save_scores"), "without --judge or --model"
         )
@@ -112,7 +116,7 @@ def judge(
     ]
     rows += mean_rows(rows)
     card = {
-        "format": FORMAT,
+        "format": JUDGE_CARD_FORMAT,
         "gold": [test_set.record() for test_set in sets],
         "resamples": resamples,
         "rows": [row.record() for row in rows],
@@ -145,10 +149,12 @@ def _read_gold(
 
     if is_mtme(path):
         refuse_ineffective(("src_lang", "trg_lang", "batches"), "with a test set, whose files name the languages")
+        if unreadable := next((pair for pair in pairs if {*pair} & {*"/*?["}), None):
+            raise UserError(f"--language-pair {unreadable} is none; write its languages as in en-de")
         names = {"name": gold_key, "reference": reference}
         return [
             read_mtme(path, pair, **names, excluded=excluded, annotators=annotators)
-            for pair in pairs or language_pairs(path, gold_key)
+            for pair in dict.fromkeys(pairs) or language_pairs(path, gold_key)
         ]
     refuse_ineffective(("reference", "annotator"), "with rows, whose columns say it")
     columns = [name for name in score_files if "=" not in name]

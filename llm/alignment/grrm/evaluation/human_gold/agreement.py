@@ -58,12 +58,17 @@ class Agreement:
     pearson: float | None
     soft_pairwise_accuracy: float | None
     pearson_of_systems: float | None
-    coverage: float
+    coverage: float | None
 
 
-def agreement(gold_PG: Floats, judged_PG: Floats, *, n_resamples: int = 1000) -> Agreement:
-    """Compare a judge's scores with gold; intervals resample sources, and as many permutations compare systems."""
-    pairs = calibrated_pairs(gold_PG, judged_PG)
+def agreement(
+    gold_PG: Floats, judged_PG: Floats, *, n_resamples: int = 1000, pairs: CalibratedPairs | None = None
+) -> Agreement:
+    """Compare a judge's scores with gold; intervals resample sources, and as many permutations compare systems.
+
+    `pairs` are the `calibrated_pairs` of the two, where they are there already.
+    """
+    pairs = pairs or calibrated_pairs(gold_PG, judged_PG)
     rated, scored = ~np.isnan(gold_PG), ~np.isnan(gold_PG + judged_PG)
     tau_P, tau = tau_b_by_source(gold_PG, judged_PG), tau_b(gold_PG[scored], judged_PG[scored])
     gold_PG, judged_PG = scaled(gold_PG), scaled(judged_PG)
@@ -78,7 +83,7 @@ def agreement(gold_PG: Floats, judged_PG: Floats, *, n_resamples: int = 1000) ->
         pearson=_mean(pearson_by_row(gold_PG[scored][None], judged_PG[scored][None])),
         soft_pairwise_accuracy=soft_accuracy_of_systems(gold_PG, judged_PG, n_permutations=n_resamples, seed=DRAWS),
         pearson_of_systems=_mean(pearson_by_row(*(_system_means(scores, scored) for scores in (gold_PG, judged_PG)))),
-        coverage=float(scored.sum() / rated.sum()) if rated.any() else 0.0,
+        coverage=float(scored.sum() / rated.sum()) if rated.any() else None,
     )
 
 

@@ -36,7 +36,7 @@ def pearmut_rows(log: Path, entries: Iterable[Mapping[str, Any]]) -> Iterator[Ro
         if not str(entry.get("item_i")).startswith(_NO_DATA):
             last[entry.get("user_id"), entry.get("item_i")] = entry
     for (user, number), entry in last.items():
-        if entry["annotation"] == _RESET:
+        if entry.get("annotation") == _RESET:
             continue
         try:
             yield from list(_of_entry(user, entry))
@@ -66,7 +66,7 @@ def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterato
     """
     try:
         texts = _texts_of(batches)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the batches for {scores} lack {error}; give the JSON of this Appraise campaign") from error
     last: dict[tuple[str, ...], Row] = {}
     for number, cells in enumerate(csv.reader(line for _, line in lines_of(scores)), start=1):

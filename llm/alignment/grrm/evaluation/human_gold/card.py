@@ -44,7 +44,8 @@ def card_rows(gold: HumanGold, judges: Mapping[str, Floats], *, n_resamples: int
     """
     baselines, sentinels = baseline_scores(gold), sentinel_scores(gold)
     scores = {**baselines, **sentinels, **judges}
-    domains = sorted({domain for domain in gold.domains if domain is not None})
+    rated = ~np.isnan(gold.gold_PG).all(axis=1)
+    domains = sorted({domain for domain, is_rated in zip(gold.domains, rated, strict=True) if domain and is_rated})
     rows = []
     for domain in [None, *(domains if len(domains) > 1 else ())]:
         chosen = np.array([domain is None or own == domain for own in gold.domains], dtype=bool)
@@ -60,7 +61,7 @@ def card_rows(gold: HumanGold, judges: Mapping[str, Floats], *, n_resamples: int
                 name,
                 "judge" if name in judges else "baseline" if name in baselines else "sentinel",
                 clusters.get(name),
-                agreement(gold_PG, own[chosen], n_resamples=n_resamples),
+                agreement(gold_PG, own[chosen], n_resamples=n_resamples, pairs=pairs[name]),
             )
             for name, own in scores.items()
         ]

@@ -21,6 +21,7 @@ SEGMENT_SCORES = ".seg.score"
 RATINGS = ".seg.rating"
 MQM = "mqm"
 NO_TRANSLATION = "[No translation supplied]"
+_NO_ERRORS = ("neutral", "no-error", "")  # severities
 _JSON_KEYS = {"sources": "source", "references": "target", "system-outputs": "hypothesis"}
 
 
@@ -191,13 +192,16 @@ def _of_annotator(folder: Path, pair: str, name: str) -> dict[str, Floats]:
 def mqm_weight(error: Mapping[str, Any]) -> float:
     """The weight of an error span (Freitag et al. 2021, arXiv 2104.14478).
 
-    25 for a non-translation, 5 for another major error, 0.1 for minor punctuation, 1 for other minor errors, else 0.
+    25 for a non-translation, 5 for another major error, 0.1 for minor punctuation, 1 for other minor errors, 0 for a
+    neutral remark or none. Raises ValueError for another severity.
     """
     severity, category = (str(error.get(name) or "").lower() for name in ("severity", "category"))
     if severity == "major":
         return 25.0 if "non-translation" in category else 5.0
     if severity == "minor":
         return 0.1 if category == "fluency/punctuation" else 1.0
+    if severity not in _NO_ERRORS:
+        raise ValueError(f"severity {severity!r} has no weight")
     return 0.0
 
 
@@ -221,7 +225,9 @@ def _texts(path: Path, key: str) -> list[str | None]:
     for row in open_table(path).read([key]):
         if isinstance(row, RowError):
             raise row
-        texts.append(row.get(key))
+        if key not in row or not isinstance(row[key], str | None):
+            raise UserError(f"{path} row {len(texts) + 1} has no text {key!r}; get the file again")
+        texts.append(None if row[key] == NO_TRANSLATION else row[key])
     return texts
 
 

@@ -79,16 +79,16 @@ def read_rows(
     for number, row in enumerate(_plain_rows(path, gold, scores, batches), start=1):
         where = f"{path} row {number}"
         pair = _language_pair(row, languages, where)
-        source, system, annotator = (str(row.get(name) or "") for name in ("src_text", "system", "annotator"))
-        if not system.strip() or not isinstance(row.get("trg_text"), str):
-            raise UserError(f"{where} has no system or no text of it; write both, or leave the row out")
+        source, system, annotator = (_text(row, name) or "" for name in ("src_text", "system", "annotator"))
+        if not source.strip() or not system.strip() or not isinstance(row.get("trg_text"), str):
+            raise UserError(f"{where} lacks the source, the system or its text; write all three, or leave the row out")
         if system in excluded:
             continue
-        key = (source, row.get("segment"))
+        key = (source, _text(row, "segment"))
         repeated[pair, key, system, annotator] += 1
         segment = segments.setdefault(pair, {}).setdefault(
             (*key, repeated[pair, key, system, annotator]),
-            _Segment(source, row.get("reference") or None, row.get("domain") or None),
+            _Segment(source, _text(row, "reference"), _text(row, "domain")),
         )
         if segment.outputs.setdefault(system, row["trg_text"]) != row["trg_text"]:
             raise UserError(f"{where} has another text of {system} than an earlier row of the source; mend one of them")
@@ -106,6 +106,9 @@ def _gold(path: Path, pair: tuple[str, str], segments: Sequence[_Segment], score
         raise UserError(f"{path} has one system of {'-'.join(pair)}, {systems[0]}; a card compares two or more")
     names = sorted({annotator for segment in segments for _, annotator in segment.gold})
     annotators = {name: _table(systems, segments, name) for name in names}
+    gold_PG = mean_scores(list(annotators.values()))
+    if np.isnan(gold_PG).all():
+        raise UserError(f"{path} has no human scores of {'-'.join(pair)}; add them, or name their column: --gold-key")
     return HumanGold(
         path.name,
         *pair,
@@ -114,7 +117,7 @@ def _gold(path: Path, pair: tuple[str, str], segments: Sequence[_Segment], score
         [segment.domain for segment in segments],
         systems,
         [[segment.outputs.get(system) for system in systems] for segment in segments],
-        mean_scores(list(annotators.values())),
+        gold_PG,
         annotators if len(annotators) > 1 else {},
         {
             name: np.array([[segment.scores.get((own, name), np.nan) for own in systems] for segment in segments])
@@ -164,12 +167,17 @@ def _language_pair(row: Row, languages: tuple[str | None, str | None], where: st
     return str(source), str(target)
 
 
+def _text(row: Row, name: str) -> str | None:
+    value = row.get(name)
+    return None if value is None or value == "" else str(value)
+
+
 def _number(value: Any, name: str, where: str) -> float:
     if value is None or (isinstance(value, str) and value.strip().lower() in _NO_SCORE):
         return math.nan
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{where} has {str(value)[:40]!r} as {name}; write a number, or nothing") from error
     if math.isinf(number):
         raise UserError(f"{where} has an infinite {name}; write a number, or nothing")
