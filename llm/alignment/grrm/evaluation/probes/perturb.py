@@ -179,7 +179,7 @@ def damaged(name: str, row: ProbeRow, seed: int = 0) -> str | None:
 
     Seed, probe and row determine the text, whatever else is probed.
     """
-    rng = random.Random(f"{seed}/{name}/{row.trg_lang}/{row.source}/{row.reference}")
+    rng = random.Random(f"{seed}/{name}/{row.trg_lang}/{row.source}/{row.reference}".encode("utf-8", "surrogatepass"))
     text = PROBES[name](row, rng)
     return None if text is None or not text.strip() or text.strip() == row.reference.strip() else text
 
