@@ -221,7 +221,7 @@ def _texts(path: Path, key: str) -> list[str | None]:
     """The texts of a file of lines, None for a missing translation; of .jsonl those under `key`."""
     if path.suffix != ".jsonl":
         return [None if line.rstrip() == NO_TRANSLATION else line.rstrip() for _, line in lines_of(path)]
-    texts = []
+    texts: list[str | None] = []
     for row in open_table(path).read([key]):
         if isinstance(row, RowError):
             raise row
