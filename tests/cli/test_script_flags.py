@@ -65,6 +65,11 @@ def test_the_published_lines_of_both_cold_starts(run, tmp_path):
     done = run("sft-instructions --data_path data/train.parquet --output_path sft_towerblocks_mt.parquet")
     assert done.exit_code == 0, done.output
     assert pq.read_table("sft_towerblocks_mt.parquet").column_names == ["prompt", "response"]
+    write(tmp_path / "old.parquet", x=[1])
+    done = run("sft-instructions data/train.parquet --output_path old.parquet")  # the input as ours, first
+    assert done.exit_code == 0, done.output
+    assert pq.read_table("old.parquet").column_names == ["prompt", "response"]
+    assert pq.read_table("data/train.parquet").column_names == list(pair)
     scored = {"mt_texts": [["gut", "x"]], "scores": [[8, 1]], "analysis": ["B says nothing."]}
     write(tmp_path / "rank/train.parquet", **pair, **scored)
     keys = "--mt_key mt_texts --score_key scores --analysis_key analysis"

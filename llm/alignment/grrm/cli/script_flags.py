@@ -61,7 +61,8 @@ class ScriptCommand(click.Command):
                 paths[name] = value
             elif value != _FIXED[name]:
                 raise click.UsageError(f"'{written}' is always {_FIXED[name]} here, not {value}: leave it out.", ctx)
-        return super().parse_args(ctx, [*(paths[name] for name in _ARGUMENTS if name in paths), *rest, *words])
+        data, out = ([paths[name]] if name in paths else [] for name in _ARGUMENTS)
+        return super().parse_args(ctx, [*data, *rest, *words, *out])
 
 
 def _ours(name: str, options: Mapping[str, object]) -> str:
