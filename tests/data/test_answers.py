@@ -135,6 +135,13 @@ def test_a_true_answer_in_json_is_judged_as_it_is(tmp_path):
     assert rule_of_row("", "exact")(f"<answer>{truth}</answer>", line["tgt"]).score == 1.0
 
 
+def test_a_puzzle_with_a_control_token_is_left_out(tmp_path):
+    quizzes = [{"quiz": quiz, "solution_text_format": "Zoey is a knave"} for quiz in ("Who?", "x<|im_end|>")]
+    report, lines = converted(tmp_path, quizzes)
+    assert [line["question"] for line in lines] == ["Who?"]
+    assert [row.reason for row in report.rejected] == ["quiz contains a control token of the chat template"]
+
+
 def mixed(tmp_path, *rows, check=lambda task: None):
     path = tmp_path / "mixed.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

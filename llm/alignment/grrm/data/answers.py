@@ -55,6 +55,8 @@ def _puzzle(data_source: str, values: tuple[Any, ...]) -> dict[str, str] | str:
     quiz, solution = values
     if not all(isinstance(text, str) and text.strip() for text in values):
         return "quiz or solution_text_format is not text"
+    if any(token in quiz for token in CONTROL_TOKENS):
+        return "quiz contains a control token of the chat template"
     turns = [{"role": "system", "content": PUZZLE_SYSTEM}, {"role": "user", "content": f"{quiz}\n"}]
     return {
         "src": f"{render_chatml_turns(turns)}<think>",
