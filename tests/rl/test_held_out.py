@@ -13,6 +13,7 @@ from support.rolled import TASK
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion, Engine, SamplingParams
+from grrm.errors import UserError
 from grrm.evaluation.reward_alarm import MIN_REFERENCES, RewardAlarm
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
@@ -173,6 +174,21 @@ def test_alarm_is_raised_on_the_console_and_in_the_metrics_and_survives_a_checkp
 def test_failing_judge_stops_the_evaluation_with_its_sentence(error):
     with pytest.raises(RewardFailure, match=f"judging held-out translations failed on rank 0: .*{str(error)[-6:]}"):
         held_out(rewarder=TokenRewarder(error=error)).evaluate(1)
+
+
+def test_a_rank_that_cannot_sample_stops_every_rank():
+    board, barrier = [None] * 2, threading.Barrier(2)
+    ranks = [held_out(ranks=Peer(rank, board, barrier)) for rank in range(2)]
+
+    def fail(requests, on_finished):
+        raise UserError("no server answers")
+
+    ranks[1].worker.engine._generate = fail
+    with ThreadPoolExecutor(2) as threads:
+        evaluations = [threads.submit(mine.evaluate, 1) for mine in ranks]
+    for evaluation in evaluations:
+        with pytest.raises(UserError, match=r"sampling held-out .* rank 1 \(1 of 2 ranks failed\): no server answers"):
+            evaluation.result()
 
 
 def test_training_stops_after_evaluations_without_improvement():

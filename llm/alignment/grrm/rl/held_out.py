@@ -77,9 +77,10 @@ class HeldOut:
     def _translated(self, step: int) -> list[tuple[TranslatedPrompt, tuple[str, ...]]]:
         """Every prompt, translated and judged, with the responses, in order, on every rank."""
         mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
-        rolled = self._translate(PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step))
-        expected = (UserError, RewardFailure)
-        stage = "judging held-out translations"
+        batch = PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step)
+        stage, expected = "sampling held-out translations", (FloatingPointError, UserError)
+        rolled = run_together(stage, lambda: self._translate(batch), self.ranks, expected)
+        stage, expected = "judging held-out translations", (UserError, RewardFailure)
         groups = run_together(stage, lambda: self._judged(rolled), self.ranks, expected, RewardFailure)
         parts = self.ranks.gather([(scored.rolled.position, _translated_prompt(scored)) for scored in groups])
         translated = sorted((item for part in parts for item in part), key=lambda item: item[0])
