@@ -316,6 +316,16 @@ def test_a_server_cut_off_amid_an_update_is_not_asked_before_the_next(api, start
 
 
 @apis
+def test_a_server_that_missed_the_first_update_has_weights_of_its_own_and_is_not_asked(api, start, tmp_path):
+    steady, away = start(api), start(api)
+    rollouts, _ = engine(tmp_path, steady, away, max_staleness=1)
+    away.failing.add(PATHS[api, "pause"])
+    rollouts.update_weights(50)
+    assert {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)} == {50}
+    assert not away.requests
+
+
+@apis
 def test_an_answer_of_staler_weights_than_allowed_is_refused(api, start, tmp_path):
     server = start(api)
     rollouts, _ = engine(tmp_path, server)

@@ -88,7 +88,7 @@ class ServerEngine(Engine):
         self._client, self._api, self._model, self._check = client, api, model, check
         self._vocab_size, self._max_positions = vocab_size, max_positions
         self._publish, self._together, self._max_staleness = publish, together, max_staleness
-        self._published = [_AT_START]
+        self._published: list[int] = []
         self._versions = dict.fromkeys(client.pool.urls, _AT_START)
 
     @property
@@ -102,7 +102,7 @@ class ServerEngine(Engine):
         Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough,
         and when one does not pass the check of its weights.
         """
-        if self._published[-1] == version:
+        if self._published[-1:] == [version]:
             return
         folder = self._publish(version)
         self._published.append(version)
