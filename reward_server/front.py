@@ -47,7 +47,8 @@ class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
     def execute(self) -> None:
         error = self.request.error
         self.channel.server.app.metrics.add("grrm_requests_total", route="other", code=str(error.code))
-        body = self.channel.server.app.error_body(RequestProblem(error.code, error.body))
+        code = "invalid_api_key" if error.code == 401 else None
+        body = self.channel.server.app.error_body(RequestProblem(error.code, error.body, code=code))
         self.status = f"{error.code} {error.reason}"
         self.response_headers.append(("Content-Type", "application/json"))
         if error.code == 401:

@@ -53,7 +53,7 @@ class _Sampled(BaseModel):
     temperature: Annotated[FiniteFloat, Field(ge=0)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None  # as vLLM's: -1 and 0 are off
-    repetition_penalty: Annotated[FiniteFloat, Field(gt=0)] | None = None  # as vLLM's
+    repetition_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None  # as vLLM's
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import requests
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
+from waitress import wasyncore
 
 from grrm.engine.scheduler import BatchScheduler
+from grrm_reward_server.access import bind
 from grrm_reward_server.completions.app import CompletionsApp
 from grrm_reward_server.completions.replies import ServedModel
+from grrm_reward_server.front import Front
 from grrm_reward_server.settings import CompletionSettings
 
 
@@ -123,7 +128,7 @@ def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens
         ({"prompt": "a", "echo": True}, "echo", "not supported"),
         ({"prompt": "a", "best_of": 3}, "best_of", "not supported"),
         ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty", "not supported"),
-        ({"prompt": "a", "repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
+        ({"prompt": "a", "repetition_penalty": 1e-39}, "repetition_penalty", "or equal to 0.01"),
         ({"prompt": "a", "top_k": -2}, "top_k", "-1"),
         ({"prompt": "a", "logit_bias": {"5": 1}}, "logit_bias", "not supported"),
         ({"prompt": "a", "min_p": 0.5}, "min_p", "Unrecognized request argument"),
@@ -253,12 +258,27 @@ def test_requests_beyond_the_limit_and_after_the_end_are_told_to_come_back():
 
 
 def test_the_token_is_asked_for_everywhere_but_by_the_probe():
-    server = Server(token="secret")
-    client = server.app.flask.test_client()
-    assert client.get("/health").status_code == 200
-    refused = client.get("/v1/models")
-    assert (refused.status_code, error_of(refused)["code"]) == (401, "invalid_api_key")
-    assert client.get("/v1/models", headers={"Authorization": "Bearer secret"}).status_code == 200
+    app = Server(token="secret").app
+    listener = bind("127.0.0.1", 0, "secret")
+    front = Front(app, app.settings, listener)
+    url, ended = f"http://127.0.0.1:{listener.getsockname()[1]}", threading.Event()
+
+    def serve():
+        while not ended.is_set():
+            front.turn(0.05)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(serve)
+        try:
+            assert requests.get(f"{url}/health", timeout=120).status_code == 200
+            refused = requests.get(f"{url}/v1/models", timeout=120)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+            headers = {"Authorization": "Bearer secret"}
+            assert requests.get(f"{url}/v1/models", headers=headers, timeout=120).status_code == 200
+        finally:
+            ended.set()
+    front.task_dispatcher.shutdown(timeout=2)
+    wasyncore.close_all(front._map)
 
 
 def test_counters_tell_tokens_and_what_runs(server):
