@@ -15,6 +15,7 @@ from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
 from grrm.inference.judge_sources import open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
+from grrm.judges.answer import AnswerJudge
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.gated import GatedJudge
 from grrm.judges.generative import GenerativeOptions, first_prompts
@@ -30,6 +31,10 @@ from grrm.rewards.gates import read_gates
 from .model import check_model_settings, model_name, open_judge_model
 from .settings import Settings
 
+_TRANSLATION = "Good morning, Anna!"
+# True answers for rules that refuse those that are no number, or no roles.
+_TRUTHS = {"gsm8k": "1", "grade": "1", "knights_and_knaves": "Anna is a knight."}
+
 
 def _any_task(task: TranslationTask) -> None:
     """Accepts every task: for judges without a prompt."""
@@ -43,9 +48,9 @@ class HostedJudge:
     `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
     of, `prompts_of` makes the prompts that the first questions about a group would be.
 
-    Each call of the judge has `deadline_s` seconds on `deadline`. `languages` are a pair that the judge does not
-    refuse. With `takes_turns` there is one call at a time; otherwise callers are let in as they come, and `scheduler`
-    brings them together at the model.
+    Each call of the judge has `deadline_s` seconds on `deadline`. `languages` are a pair, and `reference` a translation
+    or true answer, that the judge does not refuse. With `takes_turns` there is one call at a time; otherwise callers
+    are let in as they come, and `scheduler` brings them together at the model.
     """
 
     judge: Judge
@@ -59,6 +64,7 @@ class HostedJudge:
     prompts_of: Callable[..., list[str]] = lambda group, around=None: []
     scheduler: BatchScheduler | None = None
     languages: tuple[str, str] = ("de", "en")
+    reference: str = _TRANSLATION
     title: str = ""
 
     @property
@@ -117,11 +123,14 @@ def _open(settings: Settings) -> HostedJudge:
     spec = spec_of(settings.judge)
     options = spec.read(settings.judge_options)  # refuses mistakes in them before the model is opened
     if isinstance(options, GenerativeOptions):
-        return _on_generator(settings, options, _any_task if spec.of_answers else _check_languages)
+        return _on_generator(settings, options, options.check_task if spec.of_answers else _check_languages)
     counters = JudgeMetrics()
     judge = options.open(_process(settings, counters))
     if isinstance(judge, LearnedMetricJudge):
         return HostedJudge(judge, model=Path(str(judge.worker.model)).name)
+    if isinstance(judge, AnswerJudge):
+        reference = _TRUTHS.get(judge.rule, _TRANSLATION)
+        return HostedJudge(judge, check_task=options.check_task, reference=reference)
     if not isinstance(judge, RewardModelJudge):
         return HostedJudge(judge)
     src_lang, _, trg_lang = next(iter(judge.language_pairs or ()), "de-en").partition("-")

@@ -32,7 +32,7 @@ OUTAGES = frozenset({Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE})
 
 CANARY = Group(
     "canary",
-    TranslationTask("Guten Morgen, Anna!", "de", "en", "Good morning, Anna!"),
+    TranslationTask("Guten Morgen, Anna!", "de", "en"),
     (
         Candidate("0", "Good morning, Anna!", "Good morning, Anna!"),
         Candidate("1", "Good night.", "Good night."),
@@ -44,10 +44,10 @@ def _late(group: Group) -> Verdict:
     return Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT)
 
 
-def _canary(languages: tuple[str, str]) -> Group:
-    """The known group as a translation between `languages`: a judge may refuse those that it was not trained on."""
-    src_lang, trg_lang = languages
-    return replace(CANARY, task=replace(CANARY.task, src_lang=src_lang, trg_lang=trg_lang))
+def _canary(hosted: HostedJudge) -> Group:
+    """The known group with languages and a reference that the judge does not refuse."""
+    (src_lang, trg_lang), reference = hosted.languages, hosted.reference
+    return replace(CANARY, task=replace(CANARY.task, src_lang=src_lang, trg_lang=trg_lang, reference=reference))
 
 
 def _never() -> bool:
@@ -78,7 +78,7 @@ class JudgeService:
         self._metrics = metrics
         self._wait_s = wait_s
         self._turns = Turns(self._judge_until, hosted.when_idle, max_groups, self._waited)
-        self._canary = _canary(hosted.languages)
+        self._canary = _canary(hosted)
         self._has_answered = False
         self._hung_after_s = hung_after_s
         self._calls_began_s: dict[object, float] = {}  # of the calls under way

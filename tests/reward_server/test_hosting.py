@@ -20,6 +20,7 @@ from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import OpenedGenerator
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.registry import judge_names
+from grrm.rewards.answers import ANSWER_RULES
 from grrm.rewards.mixing import mix
 from grrm.rewards.protocol import ScoreRequest, verdicts_from_answer
 from grrm_reward_server.app import create_app
@@ -295,6 +296,24 @@ def test_consensus_is_hosted_without_a_model_or_a_reference():
     assert first["score"] == copy["score"] > other["score"]
     with pytest.raises(UserError, match="setting 'model' has no effect, as judge 'consensus' has no model"):
         hosted(judge="consensus", model="somewhere")
+
+
+@pytest.mark.parametrize("rule", [*ANSWER_RULES, "grade"])
+def test_a_rule_for_answers_is_ready(rule):
+    if rule == "math":
+        pytest.importorskip("math_verify")
+    app = create_app(Settings(), hosted(judge="answer", judge_options={"rule": rule}))
+    assert app.test_client().get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("judge", ["answer", "rule+verifier"])
+def test_a_truth_that_the_rule_cannot_use_is_422_and_not_in_the_log(judge, caplog):
+    model = {} if judge == "answer" else {"openai_urls": [NOWHERE]}
+    client = create_app(Settings(), hosted(judge=judge, judge_options={"rule": "gsm8k"}, **model)).test_client()
+    refused = client.post("/v1/score", json=score_body(group("g", "#### 4", reference="secret")))
+    assert (refused.status_code, refused.get_json()["field"]) == (422, "groups[0]")
+    assert "'secret' is no number" in refused.get_json()["error_msg"]
+    assert "secret" not in caplog.text
 
 
 def test_true_answers_are_told_from_others_on_paddlenlps_route():

@@ -8,7 +8,7 @@ from typing import Any
 
 from grrm.errors import require_known
 from grrm.gqm.grammar import MAX_SCORE
-from grrm.gqm.groups import Candidate, Group, Status, Verdict
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
 from grrm.rewards.answers import ANSWER_RULES
@@ -27,6 +27,10 @@ class AnswerOptions(JudgeOptions):
     def open(self, process: Process) -> Judge:
         """Open the judge. Raises UserError as `AnswerJudge`."""
         return AnswerJudge(self.rule)
+
+    def check_task(self, task: TranslationTask) -> None:
+        """Raise UserError for a true answer that the rule cannot use."""
+        AnswerJudge(self.rule).judge([Group("", task, (Candidate("0", "", ""),))])
 
 
 @dataclass

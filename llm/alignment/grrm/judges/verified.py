@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import model_validator
 
 from grrm.gqm.grammar import MAX_SCORE
-from grrm.gqm.groups import Candidate, Group, Status, Verdict
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.generation import GeneratorSettings
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
@@ -121,6 +121,11 @@ class RuleOptions(JudgeOptions):
     def _can_be_mixed(self) -> RuleOptions:
         VerifierMix(self.setup, self.verifier_weight)
         return self
+
+    def check_task(self, task: TranslationTask) -> None:
+        """Raise UserError for a true answer that the rule cannot use."""
+        if task.reference is not None:
+            answer_rule(self.rule)("", read_truth(task.reference).answer)
 
     def with_rule(self, judge: Judge) -> Judge:
         """Put the rule beside `judge`."""
