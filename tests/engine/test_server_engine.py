@@ -316,6 +316,26 @@ def test_a_server_cut_off_amid_an_update_is_not_asked_before_the_next(api, start
 
 
 @apis
+def test_a_server_that_does_not_answer_the_check_is_not_used_before_the_next_update(api, start, tmp_path, monkeypatch):
+    steady, mute = start(api), start(api)
+    checked = Checked()
+    rollouts, _ = engine(tmp_path, steady, mute, max_staleness=1, check=checked.check)
+    monkeypatch.setattr(mute.sampler, "draw", lambda *_: 1 / 0)
+    rollouts.update_weights(0)
+    asked = len(mute.requests)
+    assert len(rollouts.generate([[n] for n in range(30)], PARAMS)) == 30
+    assert len(mute.requests) == asked > 0
+    monkeypatch.undo()
+    checked.weights = 1.0
+    rollouts.update_weights(1)
+    assert len(mute.requests) == asked + 3
+    monkeypatch.setattr(mute.sampler, "draw", lambda *_: 1 / 0)
+    monkeypatch.setattr(steady.sampler, "draw", lambda *_: 1 / 0)
+    with pytest.raises(NoAnswer):
+        rollouts.update_weights(2)
+
+
+@apis
 def test_a_server_that_missed_the_first_update_has_weights_of_its_own_and_is_not_asked(api, start, tmp_path):
     steady, away = start(api), start(api)
     rollouts, _ = engine(tmp_path, steady, away, max_staleness=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCal
 from grrm.engine.rollout_wire import RolloutApi
 from grrm.errors import UserError
 from grrm.http_client.client import HttpClient, NoAnswer
+from grrm.http_client.exchange import Failure
 from grrm.http_client.messages import AnswerError
 
 logger = logging.getLogger(__name__)
@@ -123,21 +124,21 @@ class ServerEngine(Engine):
         check_requests(requests, self.max_prompt_tokens, self._vocab_size, limit)
         if not requests:
             return []
-        return self._ask(
-            requests, [url for url, version in self._versions.items() if version in self._usable], on_finished
-        )
+        usable = [url for url, version in self._versions.items() if version in self._usable]
+        return self._client.ask_all(*self._calls(requests, [usable] * len(requests)), on_finished)
 
-    def _ask(
-        self, requests: Sequence[Request], servers: Sequence[str], on_finished: OnFinished | None = None
-    ) -> list[Completion]:
+    def _calls(
+        self, requests: Sequence[Request], servers: Sequence[Sequence[str]]
+    ) -> tuple[list[CompletionCall[Completion]], float]:
+        """A call for each request, to one of its `servers`, and the deadline of all."""
         deadline = time.monotonic() + self._client.deadline_s
         if self._model is None:
             (self._model,) = self._client.ask_all([WHICH_MODEL], deadline)
         calls = []
-        for i, request in enumerate(requests):
+        for i, (request, urls) in enumerate(zip(requests, servers, strict=True)):
             body, read = self._api.body(self._model, request), partial(self._read, request.params)
-            calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=servers))
-        return self._client.ask_all(calls, deadline, on_finished)
+            calls.append(CompletionCall(f"prompt {i}", COMPLETIONS_PATH, body, read, servers=urls))
+        return calls, deadline
 
     def _read(self, params: SamplingParams, content: bytes, server: str) -> Completion:
         """The completion in an answer, with the version of the weights that drew it."""
@@ -159,15 +160,39 @@ class ServerEngine(Engine):
 
     def _verify(self, check: WeightsCheck, version: int) -> None:
         """Check the servers with this version of the weights. A collective."""
-        fresh = [url for url, has in self._versions.items() if has == version]
-        samples = self._together(lambda: [self._ask(check.requests, [url]) for url in fresh])
-        gaps = [check.gap(of_server) for of_server in samples]
+        samples = self._together(lambda: self._samples(check.requests, version))
+        self._versions.update((url, _UNKNOWN) for url, of_server in samples.items() if of_server is None)
+        gaps = {url: check.gap(of_server) for url, of_server in samples.items() if of_server is not None}
 
         def require_all() -> None:
-            for url, gap in zip(fresh, gaps, strict=True):
+            for url, gap in gaps.items():
                 check.require(url, gap, version)
 
         self._together(require_all)
+
+    def _samples(self, requests: Sequence[Request], version: int) -> dict[str, list[Completion] | None]:
+        """The completions of each server with this version; with `max_staleness`, None of one that does not answer.
+
+        Raises NoAnswer where one is refused or malformed, and as `_go_on`.
+        """
+        fresh, n = [url for url, has in self._versions.items() if has == version], len(requests)
+        calls, deadline = self._calls([*requests] * len(fresh), [[url] for url in fresh for _ in requests])
+        wrong = (Failure.MALFORMED, Failure.REFUSED)  # in which a server says that something is
+        answers = self._client.try_all(calls, deadline, lambda error: error.failure not in wrong)
+        samples, failed = dict[str, list[Completion] | None](), dict[str, NoAnswer]()
+        for i, url in enumerate(fresh):
+            of_server = answers[i * n : (i + 1) * n]
+            failed.update((url, answer) for answer in of_server if isinstance(answer, NoAnswer))
+            samples[url] = None if url in failed else [one for one in of_server if isinstance(one, Completion)]
+        self._go_on(failed, {url: _UNKNOWN if url in failed else has for url, has in self._versions.items()})
+        return samples
+
+    def _go_on(self, failed: Mapping[str, NoAnswer], versions: Mapping[str, int]) -> None:
+        """Log the servers that failed. Raises one's NoAnswer when the servers' `versions` do not allow that."""
+        if failed and (not self._max_staleness or set(self._usable).isdisjoint(versions.values())):
+            raise next(iter(failed.values()))
+        for url, error in failed.items():
+            logger.warning("rollout server %s is not up to date: %s", url, error)
 
     def _update_servers(self, folder: Path, version: int) -> dict[str, int]:
         """The version that each server has after this."""
@@ -189,8 +214,5 @@ class ServerEngine(Engine):
             resume = replace(steps[-1], patient=False)
             self._client.ask_each(sorted(paused), resume, time.monotonic() + _RESUME_S)
         versions.update(dict.fromkeys(remaining, version))
-        if failed and (not self._max_staleness or set(self._usable).isdisjoint(versions.values())):
-            raise next(iter(failed.values()))
-        for url, error in failed.items():
-            logger.warning("rollout server %s is not up to date: %s", url, error)
+        self._go_on(failed, versions)
         return versions

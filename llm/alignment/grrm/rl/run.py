@@ -65,7 +65,7 @@ from grrm.training.model_setup import (
 from grrm.training.rollout_servers import CHECKED_PROMPTS, build_server_engine, build_weights_check
 from grrm.training.trainer_log import quiet_paddlenlp
 
-# How long the other ranks wait for a rank's rollout or update, in addition to the time limit of its reward server.
+# How long the other ranks wait for a rank's rollout or update, in addition to the time limits of servers.
 LONGEST_PHASE_S = 1800.0
 
 
@@ -80,7 +80,8 @@ def train(config: RLConfig) -> None:
     if config.rollout_quant_type:
         require_kernels("rollout_quant_type", "int8")
     calls = 2 if config.reward_streaming else 1  # to the judge that may follow one another once sampling has ended
-    ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * config.reward_deadline_s)
+    servers_s = 2 * config.rollout_deadline_s if config.rollout_servers else 0.0  # an evaluation samples in two ways
+    ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * config.reward_deadline_s + servers_s)
     peers = watch_peers(args.world_size)
     claim_output_dir(args.output_dir, args.world_size)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
