@@ -13,7 +13,8 @@ from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.inference.judge_sources import open_mixture
+from grrm.inference.chat_servers import served_model
+from grrm.inference.judge_sources import WHICH_MODEL_S, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.answer import AnswerJudge
 from grrm.judges.deadline import Deadline, TimedGenerator
@@ -28,7 +29,7 @@ from grrm.judges.spec import Process
 from grrm.judges.value_head import RewardModelJudge
 from grrm.rewards.gates import read_gates
 
-from .model import check_model_settings, model_name, open_judge_model
+from .model import check_model_settings, judge_token, model_name, open_judge_model
 from .settings import Settings
 
 _TRANSLATION = "Good morning, Anna!"
@@ -161,11 +162,20 @@ def _process(settings: Settings, counters: JudgeMetrics) -> Process:
 def _on_generator(
     settings: Settings, options: GenerativeOptions, check_task: Callable[[TranslationTask], None]
 ) -> HostedJudge:
-    deadline, counters = Deadline(), JudgeMetrics()
+    deadline, counters, urls = Deadline(), JudgeMetrics(), settings.openai_urls
+    seconds = min(settings.judge_deadline_s, WHICH_MODEL_S)
     opened, scheduler = open_judge_model(settings, deadline)
     generator = opened.generator
+    process = Process(
+        settings.judge,
+        generator=lambda: opened,
+        model=settings.model,
+        served_model=lambda: served_model(urls, seconds, judge_token(settings)) if urls else None,
+        metrics=counters,
+    )
+    options = options.of_process(process)
     return HostedJudge(
-        options.open(Process(settings.judge, generator=lambda: opened, metrics=counters)),
+        options.open(process),
         model=model_name(settings),
         counters=counters,
         deadline=deadline,

@@ -73,7 +73,7 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGene
             settings.chat_template,
             tokenizer_path=settings.tokenizer,
             quiet=True,
-            token=_token(settings.openai_token_env),
+            token=judge_token(settings),
             deadline_s=settings.judge_deadline_s,
             read_timeout_s=settings.judge_deadline_s,
             unanswered="mark",
@@ -109,5 +109,7 @@ def model_name(settings: Settings) -> str:
     return Path(str(settings.model)).resolve().name
 
 
-def _token(name: str | None) -> str | None:
+def judge_token(settings: Settings) -> str | None:
+    """The bearer token of the model's servers. Raises UserError for a variable that is not set."""
+    name = settings.openai_token_env
     return None if name is None else token_from_env(name, f"environment variable {name} of openai_token_env")

@@ -112,7 +112,8 @@ def test_refusals_and_silence_are_marks_without_the_prompt(served, caplog):
     away = ChatGenerator(["http://127.0.0.1:9"], deadline_s=1)
     (text,) = away.generate_text(["4"], temperature=0, max_new_tokens=8)
     assert text.finish_reason in ("unreachable", "timeout")
-    assert served_model(["http://127.0.0.1:9"], 0.5) is None
+    with pytest.raises(NoAnswer, match="did not answer which model it has"):
+        served_model(["http://127.0.0.1:9"], 0.5)
     with pytest.raises(UserError, match="a chat endpoint continues no text"):
         generator.generate_text(["4"], temperature=0, max_new_tokens=8, top_logprobs=2)
 

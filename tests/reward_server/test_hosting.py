@@ -14,6 +14,7 @@ from support.reward_app import RecordingJudge, group, make_client, rows_body, sc
 from support.text_models import TIMEOUT, TextModel
 
 from grrm.errors import UserError
+from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.http_client.messages import AnswerError
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.gqm import GQMOptions
@@ -65,6 +66,19 @@ def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, 
     expected = [of_one[name]] * 2 if name in of_one else [7.0, 2.0]
     assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == expected
     assert {request["model"] for request in model_server.requests} == {"judge-7b"}
+
+
+@pytest.mark.parametrize("model", [None, "org/TinyV-Qwen3-1.7B-Think"])
+def test_a_verifier_is_asked_as_its_released_model_needs(model):
+    with CompletionsServer(lambda *_: "True", model="TinyV-Qwen3-1.7B-Think") as server:
+        judge = hosted(judge="verifier", openai_urls=[server.url], model=model)
+        body = score_body(group("g", "one", "two"))
+        assert create_app(Settings(), judge).test_client().post("/v1/score", json=body).status_code == 200
+    assert {request["max_tokens"] for request in server.requests} == {512}
+    candidates = (Candidate("0", "one", "one"),)
+    (prompt,) = judge.prompts_of(Group("g", TranslationTask("2 + 2?", "", "", "4"), candidates))
+    for shown in (prompt, server.requests[0]["prompt"]):
+        assert "identifying if the model's answer" in shown
 
 
 def test_options_template_and_token_reach_the_model_server(model_server, monkeypatch):
@@ -308,7 +322,7 @@ def test_a_rule_for_answers_is_ready(rule):
 
 @pytest.mark.parametrize("judge", ["answer", "rule+verifier"])
 def test_a_truth_that_the_rule_cannot_use_is_422_and_not_in_the_log(judge, caplog):
-    model = {} if judge == "answer" else {"openai_urls": [NOWHERE]}
+    model = {} if judge == "answer" else {"openai_urls": [NOWHERE], "model": "m"}
     client = create_app(Settings(), hosted(judge=judge, judge_options={"rule": "gsm8k"}, **model)).test_client()
     refused = client.post("/v1/score", json=score_body(group("g", "#### 4", reference="secret")))
     assert (refused.status_code, refused.get_json()["field"]) == (422, "groups[0]")

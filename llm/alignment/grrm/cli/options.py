@@ -165,7 +165,7 @@ class ModelOptions:
         return open_checkpoint(folder, dtype=self.dtype, **common)
 
     def served(self) -> str | None:
-        """The name of the model that the servers of --url have; None if there are none, or none says."""
+        """The name of the model that the servers of --url have; None if there are none. Raises NoAnswer."""
         from grrm.inference.chat_servers import served_model
 
         return served_model(self.urls, SERVER_WAIT_S, self._token()) if self.urls else None

@@ -116,14 +116,13 @@ class ChatGenerator:
         return len(prompt.encode("utf-8", "surrogatepass"))
 
 
-def served_model(urls: Sequence[str], seconds: float, token: str | None = None) -> str | None:
-    """The name of the first model that a server of the pool has; None where none says so in time."""
+def served_model(urls: Sequence[str], seconds: float, token: str | None = None) -> str:
+    """The name of the first model that a server of the pool has. Raises NoAnswer where none says so in time."""
     client = completions_client(urls, token=token, deadline_s=seconds)
     try:
-        (answer,) = client.try_all([WHICH_MODEL], time.monotonic() + seconds, lambda error: True)
+        return client.ask_all([WHICH_MODEL], time.monotonic() + seconds)[0]
     finally:
         client.close()
-    return None if isinstance(answer, NoAnswer) else answer
 
 
 def open_chat_servers(urls: Sequence[str], model: str | None = None, **settings: Any) -> OpenedGenerator:

@@ -114,7 +114,9 @@ def open_source(source: JudgeSource, host: Host = OWN_HOST) -> Judge:
         ),
         client=lambda: RewardClient(source.urls, token=token_of(source), read_timeout_s=seconds, deadline_s=seconds),
         model=source.model,
-        served_model=lambda: served_model(source.urls, min(seconds, WHICH_MODEL_S), token_of(source)),
+        served_model=lambda: (
+            served_model(source.urls, min(seconds, WHICH_MODEL_S), token_of(source)) if source.urls else None
+        ),
         seconds=seconds,
     )
     return open_judge(source.judge, source.options, process)

@@ -60,6 +60,10 @@ class GenerativeOptions(JudgeOptions):
         for language in (task.src_lang, task.trg_lang):
             display_name(language)
 
+    def of_process(self, process: Process) -> GenerativeOptions:
+        """Return these options, with the defaults of the process's model where none were given."""
+        return self
+
     def longest_prompt(self, of_model: int | None) -> int:
         """Return the limit on prompts where the model takes `of_model` tokens, None for any number."""
         return self.prompt_length if of_model is None else min(self.prompt_length, of_model)

@@ -41,7 +41,7 @@ class Process:
         reward_model: opens a reward model as a judge.
         client: connects to reward servers.
         model: name or file of a learned metric's model, or of a generator's.
-        served_model: asks the servers of a generator without a `model` which one they have; None if none says.
+        served_model: asks the servers of a generator without a `model` which one they have; None without servers.
         seconds: time limit of one call of a judge in another process.
         metrics: the counters of the judge.
     """

@@ -50,13 +50,17 @@ class VerifierOptions(RubricOptions):
 
     def open(self, process: Process) -> Judge:
         """Open the judge with the options of its model where none were given."""
-        if self.model_fields_set >= {"max_new_tokens", "verifier_prompt", "think"}:
-            return super().open(process)
-        return super(VerifierOptions, self.of_model(process.model or process.served_model())).open(process)
+        return super(VerifierOptions, self.of_process(process)).open(process)
 
-    def of_model(self, name: str | None) -> VerifierOptions:
-        """Return these options, those that were not given being of the released model `name`, if it is one."""
-        released = RELEASED.get((name or "").rstrip("/").rpartition("/")[2], {})
+    def of_process(self, process: Process) -> VerifierOptions:
+        """Return these options, those that were not given being of the process's model, if it is a released one.
+
+        Raises NoAnswer where the servers do not say which model they have.
+        """
+        if self.model_fields_set >= {"max_new_tokens", "verifier_prompt", "think"}:
+            return self
+        name = process.model or process.served_model() or ""
+        released = RELEASED.get(name.rstrip("/").rpartition("/")[2], {})
         return self.model_copy(update={key: released[key] for key in released.keys() - self.model_fields_set})
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
