@@ -141,7 +141,7 @@ def test_right_answers_keep_their_reward_when_the_verifier_is_killed(world: Tiny
     assert scored.shaped.rewards == (1.0, 0.5, 0.5)
     verifier.kill()
     verifier.wait(120)
-    source = {**verified(verifier.url, verifier_weight=0.5), "deadline_s": 2}
+    source = {**verified(verifier.url, verifier_weight=0.5), "deadline_s": 2, "model": "m"}  # it cannot name its own
     config = config_of(world, tmp_path / "out", source)
     rewarder = build_rewarder(config, ShapingConfig(), FailurePolicy(), "")
     (scored,) = reward(rewarder, [rolled])
