@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from grrm.engine.openai_wire import served_model
 from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
-from grrm.inference.chat_servers import served_model
 from grrm.inference.judge_sources import WHICH_MODEL_S, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.answer import AnswerJudge

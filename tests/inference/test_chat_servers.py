@@ -10,10 +10,11 @@ from support.completions_server import CompletionsServer, Refuse
 
 from grrm import rank
 from grrm.cli import grrm
+from grrm.engine.openai_text import OpenAITextGenerator
+from grrm.engine.openai_wire import served_model
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.http_client.client import NoAnswer
-from grrm.inference.chat_servers import ChatGenerator, served_model
 from grrm.inference.judge_sources import open_source
 from grrm.judges.sources import read_sources
 
@@ -105,17 +106,40 @@ def test_the_command_asks_at_the_chat_endpoint_as_the_model_needs(served, tmp_pa
 def test_refusals_and_silence_are_marks_without_the_prompt(served, caplog):
     too_long = {"error": {"message": "maximum context length is 4, not: secret question"}}
     server = served(lambda body, k: "True" if "4" in body["messages"][0]["content"] else Refuse(400, too_long))
-    generator = ChatGenerator([server.url], deadline_s=20)
+    generator = OpenAITextGenerator([server.url], chat=True, unanswered="mark", deadline_s=20)
     texts = generator.generate_text(["4", "secret question"], temperature=0, max_new_tokens=8)
     assert [(text.text, text.finish_reason) for text in texts] == [("True", "stop"), ("", "too_long")]
     assert "secret" not in caplog.text
-    away = ChatGenerator(["http://127.0.0.1:9"], deadline_s=1)
+    away = OpenAITextGenerator(["http://127.0.0.1:9"], chat=True, unanswered="mark", deadline_s=1)
     (text,) = away.generate_text(["4"], temperature=0, max_new_tokens=8)
     assert text.finish_reason in ("unreachable", "timeout")
     with pytest.raises(NoAnswer, match="did not answer which model it has"):
         served_model(["http://127.0.0.1:9"], 0.5)
     with pytest.raises(UserError, match="a chat endpoint continues no text"):
         generator.generate_text(["4"], temperature=0, max_new_tokens=8, top_logprobs=2)
+
+
+def test_a_token_that_is_refused_marks_no_prompt(served):
+    server = served(lambda *_: "True")
+    server.model_status = 401
+    with pytest.raises(NoAnswer, match="401"):
+        OpenAITextGenerator([server.url], chat=True, unanswered="mark").generate_text(
+            ["4"], temperature=0, max_new_tokens=8
+        )
+    with pytest.raises(NoAnswer, match="401"):
+        open_source(source(urls=[server.url]))
+
+
+def test_translations_that_the_chat_endpoint_refuses_end_the_command(served, tmp_path):
+    server = served(lambda *_: Refuse(400, {"error": {"message": "no"}}))
+    rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    rows.write_text(json.dumps({"src_text": "zwei", "src_lang": "de", "trg_lang": "en"}) + "\n")
+    done = CliRunner().invoke(
+        grrm, ["translate", str(rows), "--url", server.url, "--chat-template", "server", "--out", str(out)]
+    )
+    assert isinstance(done.exception, NoAnswer)
+    assert "did not answer prompt 0" in str(done.exception)
+    assert "messages" in server.requests[0]
 
 
 def test_a_malformed_answer_is_no_score(served):

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from grrm.engine.options import BACKENDS, DTYPES, FASTDEPLOY, SERVER_WAIT_S, SERVERS, OptionNames, choose_back_end
 from grrm.entry import read_assignments
 from grrm.errors import UserError
-from grrm.gqm.chat import CHAT_TEMPLATES
+from grrm.gqm.chat import CHAT_TEMPLATES, SERVER_TEMPLATE
 
 
 class FiniteRange(click.FloatRange):
@@ -105,7 +105,7 @@ _MODEL = (
     ),
     click.option(
         "--chat-template",
-        type=click.Choice((*CHAT_TEMPLATES, "server")),
+        type=click.Choice((*CHAT_TEMPLATES, SERVER_TEMPLATE)),
         default="chatml",
         show_default=True,
         help="Chat format; server: the chat endpoint of --url.",
@@ -141,19 +141,13 @@ class ModelOptions:
         Raises UserError as `open_generator` does, or for a token that is not there.
         """
         from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
-        from grrm.inference.chat_servers import open_chat_servers
 
         back_end = choose_back_end(explicit_model_options(), NAMES, self.backend)
         common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
         if self.deadline is not None:
             common["deadline_s"] = self.deadline
-        if chat_template == "server":
-            if back_end != SERVERS or self.tokenizer is not None:
-                raise UserError("--chat-template server is the chat endpoint of --url: give that, and no --tokenizer")
-            deadline = {} if self.deadline is None else {"deadline_s": self.deadline}
-            return open_chat_servers(
-                self.urls, self.model, required_within_s=SERVER_WAIT_S, token=self._token(), **deadline
-            )
+        if chat_template == SERVER_TEMPLATE and (back_end != SERVERS or self.tokenizer is not None):
+            raise UserError("--chat-template server is the chat endpoint of --url: give that, and no --tokenizer")
         if back_end == SERVERS:
             common |= {"unanswered": "mark"} if marks_unanswered else {}
             common |= {"required_within_s": SERVER_WAIT_S, "token": self._token(), "tokenizer_path": self.tokenizer}
@@ -166,7 +160,7 @@ class ModelOptions:
 
     def served(self) -> str | None:
         """The name of the model that the servers of --url have; None if there are none. Raises NoAnswer."""
-        from grrm.inference.chat_servers import served_model
+        from grrm.engine.openai_wire import served_model
 
         return served_model(self.urls, SERVER_WAIT_S, self._token()) if self.urls else None
 

@@ -31,7 +31,7 @@ from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import SharedEngine
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError, require_known
-from grrm.gqm.chat import EOS_TEXT, render_chatml
+from grrm.gqm.chat import EOS_TEXT, SERVER_TEMPLATE, render_chatml
 from grrm.judges.deadline import Deadline
 from grrm.judges.interface import OpenedGenerator
 from grrm.models import cpu_kernels
@@ -225,7 +225,8 @@ def open_servers(
 ) -> OpenedGenerator:
     """A pool of OpenAI-compatible servers of one model; `settings` as for `OpenAITextGenerator`.
 
-    The tokenizer folder is needed for the checkpoint's own chat template and for limits on prompts in tokens.
+    The tokenizer folder is needed for the checkpoint's own chat template and for limits on prompts in tokens. The
+    template "server" asks the servers' chat endpoint.
     Raises UserError for a malformed URL and as `load_tokenizer` and `chat_renderer` do.
     """
     from grrm.engine.openai_text import OpenAITextGenerator
@@ -235,9 +236,10 @@ def open_servers(
         prepare_paddle(quiet)
         folder = checkpoint_folder(tokenizer_path)
         tokenizer = load_tokenizer(folder)
-    render = chat_renderer(chat_template, tokenizer, folder)
+    is_chat = chat_template == SERVER_TEMPLATE
+    render = str if is_chat else chat_renderer(chat_template, tokenizer, folder)
     stop = (EOS_TEXT,) if chat_template == "chatml" else ()
-    generator = OpenAITextGenerator(urls, model, stop=stop, tokenizer=tokenizer, **settings)
+    generator = OpenAITextGenerator(urls, model, chat=is_chat, stop=stop, tokenizer=tokenizer, **settings)
     specials = () if tokenizer is None else special_tokens(tokenizer)
     return OpenedGenerator(generator, render, None, tokenizer is not None, specials)
 

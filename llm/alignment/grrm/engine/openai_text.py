@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from grrm.engine.openai_wire import (
+    CHAT_PATH,
     COMPLETIONS_PATH,
     WHICH_MODEL,
     CompletionCall,
     completions_client,
+    read_chat,
     read_completion,
     unanswered_because,
 )
+from grrm.errors import UserError
 from grrm.http_client.client import NoAnswer
 from grrm.http_client.messages import clean_text
 from grrm.judges.interface import GeneratedText
@@ -33,6 +36,7 @@ class OpenAITextGenerator:
     Args:
         urls: addresses of the servers.
         model: the model's name there; None asks the servers for their first.
+        chat: asks `POST /v1/chat/completions`: each prompt is a user's turn, which the server renders.
         stop: strings that end a reply.
         tokenizer: counts tokens of prompts; without it bytes are counted.
         unanswered: "mark" marks a prompt that no server accepted or finished in time, so that the others keep their
@@ -50,6 +54,7 @@ class OpenAITextGenerator:
         urls: Sequence[str],
         model: str | None = None,
         *,
+        chat: bool = False,
         stop: Sequence[str] = (),
         tokenizer: Any = None,
         unanswered: Literal["raise", "mark"] = "raise",
@@ -58,7 +63,7 @@ class OpenAITextGenerator:
         **settings: Any,
     ) -> None:
         self._client, self._marks = completions_client(urls, **settings), unanswered == "mark"
-        self._model, self._stop, self._tokenizer = model, tuple(stop), tokenizer
+        self._model, self._chat, self._stop, self._tokenizer = model, chat, tuple(stop), tokenizer
         self._remaining_s, self._required_within_s = remaining_s, required_within_s
 
     @property
@@ -83,16 +88,18 @@ class OpenAITextGenerator:
         """One reply per prompt, order kept. Without `seeds` the servers draw as they like.
 
         Every reply was sent by a server for that very prompt. Raises NoAnswer when some prompt got none
-        within the attempts and the deadline (or marks it, see above), and ValueError when `seeds` and `prompts` differ
-        in length.
+        within the attempts and the deadline (or marks it, see above), UserError for `top_logprobs` of a chat, and
+        ValueError when `seeds` and `prompts` differ in length.
         """
         if seeds is not None and len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
+        if top_logprobs and self._chat:
+            raise UserError("score_reading needs chat_template chatml or checkpoint: a chat endpoint continues no text")
         if not prompts:
             return []
 
         def read(content: bytes, server: str) -> GeneratedText:
-            return read_completion(content, with_choices=top_logprobs > 0)
+            return read_chat(content) if self._chat else read_completion(content, with_choices=top_logprobs > 0)
 
         if self._required_within_s is not None:
             self._client.require_any(min(self._required_within_s, self.deadline_s))
@@ -116,9 +123,10 @@ class OpenAITextGenerator:
         fields |= {"logprobs": top_logprobs} if top_logprobs else {}
         calls = []
         for index, prompt in enumerate(prompts):
-            own = {"prompt": clean_text(prompt)} | ({} if seeds is None else {"seed": seeds[index]})
-            body = json.dumps(fields | own).encode()
-            calls.append(CompletionCall(f"prompt {index}", COMPLETIONS_PATH, body, read))
+            text = clean_text(prompt)
+            own = {"messages": [{"role": "user", "content": text}]} if self._chat else {"prompt": text}
+            body = json.dumps(fields | own | ({} if seeds is None else {"seed": seeds[index]})).encode()
+            calls.append(CompletionCall(f"prompt {index}", CHAT_PATH if self._chat else COMPLETIONS_PATH, body, read))
         answers = self._client.try_all(calls, deadline, self._is_marked)
         refused = [
             answer for answer in answers if isinstance(answer, NoAnswer) and unanswered_because(answer) == "refused"

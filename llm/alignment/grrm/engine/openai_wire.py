@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -26,7 +27,7 @@ _UNANSWERED = {
     Failure.AWAY: "unreachable",
     Failure.CUT: "unreachable",
 }
-COMPLETIONS_PATH = "/v1/completions"
+COMPLETIONS_PATH, CHAT_PATH = "/v1/completions", "/v1/chat/completions"
 MODELS_PATH = "/v1/models"
 
 
@@ -54,6 +55,20 @@ class _Completion(_Answer):
     usage: _Usage
 
 
+class _Message(_Answer):
+    content: str | None = None
+
+
+class _Reply(_Answer):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Chat(_Answer):
+    choices: Annotated[list[_Reply], Field(min_length=1, max_length=1)]
+    usage: _Usage
+
+
 class _Model(_Answer):
     id: str
 
@@ -63,11 +78,12 @@ class _Models(_Answer):
 
 
 class CompletionCall(Call[T]):
-    """A request for one completion, whose body has the prompt under "prompt"."""
+    """A request for one completion, whose body has the prompt under "prompt", or as messages."""
 
     def redacted(self, cause: str, status: int) -> str:
         """`cause` without its reason where that quotes the prompt: servers do, and logs hold no texts."""
-        prompt = json.loads(self.body or b"{}").get("prompt", "")
+        fields = json.loads(self.body or b"{}")
+        prompt = fields.get("prompt", "".join(turn["content"] for turn in fields.get("messages", ())))
         prompt = prompt if isinstance(prompt, str) else str(prompt)  # token ids
         if not _quotes(cause, prompt + repr(prompt) + json.dumps(prompt)):
             return cause
@@ -91,10 +107,22 @@ def read_completion(content: bytes, with_choices: bool = False) -> GeneratedText
     """
     answer = parse_answer(_Completion, content)
     choice = answer.choices[0]
+    reason = _ended_by(choice)
+    tokens = _choices(choice.logprobs) if with_choices else ()
+    return GeneratedText(choice.text, reason, answer.usage.completion_tokens, tokens)
+
+
+def read_chat(content: bytes) -> GeneratedText:
+    """The reply in an answer of the chat endpoint. Raises AnswerError as `read_completion`."""
+    answer = parse_answer(_Chat, content)
+    (choice,) = answer.choices
+    return GeneratedText(choice.message.content or "", _ended_by(choice), answer.usage.completion_tokens)
+
+
+def _ended_by(choice: _Choice | _Reply) -> str:
     if choice.finish_reason not in ("stop", "length"):
         raise AnswerError(f"the reply ended with finish_reason {choice.finish_reason!r}, not 'stop' or 'length'")
-    tokens = _choices(choice.logprobs) if with_choices else ()
-    return GeneratedText(choice.text, choice.finish_reason, answer.usage.completion_tokens, tokens)
+    return choice.finish_reason
 
 
 def _choices(logprobs: _Logprobs | None) -> tuple[TokenChoices, ...]:
@@ -109,6 +137,15 @@ def _choices(logprobs: _Logprobs | None) -> tuple[TokenChoices, ...]:
 WHICH_MODEL: Call[str] = Call(
     "which model it has", MODELS_PATH, None, lambda content, server: parse_answer(_Models, content).data[0].id, "GET"
 )
+
+
+def served_model(urls: Sequence[str], seconds: float, token: str | None = None) -> str:
+    """The name of the first model that a server of the pool has. Raises NoAnswer where none says so in time."""
+    client = completions_client(urls, token=token, deadline_s=seconds)
+    try:
+        return client.ask_all([WHICH_MODEL], time.monotonic() + seconds)[0]
+    finally:
+        client.close()
 
 
 def _quotes(message: str, text: str) -> bool:

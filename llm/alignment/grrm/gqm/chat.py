@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 CHAT_TEMPLATES = ("chatml", "checkpoint", "none")  # this one, the one stored with a model, the text as it is
+SERVER_TEMPLATE = "server"  # the chat endpoint of servers, with the template of their model
 EOS_TEXT = "<|im_end|>"
 USER_START = "<|im_start|>user\n"
 ASSISTANT_START = "<|im_start|>assistant\n"

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Protocol
 
 from grrm.engine.open import open_model, open_servers
+from grrm.engine.openai_wire import served_model
 from grrm.engine.options import AUTO_DTYPE
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.bearer import token_from_file
-from grrm.inference.chat_servers import SERVER_TEMPLATE, open_chat_servers, served_model
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge, OpenedGenerator
@@ -128,9 +128,6 @@ def token_of(source: JudgeSource) -> str | None:
 
 
 def _servers(source: JudgeSource, seconds: float) -> OpenedGenerator:
-    if source.chat_template == SERVER_TEMPLATE:
-        token = token_of(source)
-        return open_chat_servers(source.urls, source.model, token=token, deadline_s=seconds, read_timeout_s=seconds)
     return open_servers(
         source.urls,
         source.model,

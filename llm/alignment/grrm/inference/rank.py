@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
+from grrm.engine.openai_wire import served_model
 from grrm.engine.options import SERVER_WAIT_S
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
-from grrm.inference.chat_servers import served_model
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from grrm.errors import UserError, UserErrors, first_error, require_known, suggestion
+from grrm.gqm.chat import SERVER_TEMPLATE
 from grrm.http_client.pool import checked_url
 from grrm.judges.plug_in import is_plug_in
 from grrm.judges.registry import spec_of
@@ -166,9 +167,9 @@ def _check_keys(source: JudgeSource) -> None:
         for name in ("token_file", "tokenizer"):
             if name in source.model_fields_set:
                 raise UserError(f"{name} has no effect without urls, the model being a folder here; remove it.")
-        if source.chat_template == "server":
+        if source.chat_template == SERVER_TEMPLATE:
             raise UserError("chat_template server is the chat endpoint of urls; give urls, or another template.")
-    elif source.chat_template == "server" and source.tokenizer is not None:
+    elif source.chat_template == SERVER_TEMPLATE and source.tokenizer is not None:
         raise UserError("tokenizer has no effect with chat_template server; remove it.")
     if needs == "reward model" and not source.model:
         raise UserError(f"judge {judge} needs model; give the folder of the reward model.")

@@ -78,9 +78,10 @@ class HeldOut:
         """Every prompt, translated and judged, with the responses, in order, on every rank."""
         mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
         batch = PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step)
-        stage, expected = "sampling held-out translations", (FloatingPointError, UserError)
-        rolled = run_together(stage, lambda: self._translate(batch), self.ranks, expected)
-        stage, expected = "judging held-out translations", (UserError, RewardFailure)
+        stage = "sampling held-out translations"
+        rolled = run_together(stage, lambda: self._translate(batch), self.ranks, (FloatingPointError, UserError))
+        expected = (UserError, RewardFailure)
+        stage = "judging held-out translations"
         groups = run_together(stage, lambda: self._judged(rolled), self.ranks, expected, RewardFailure)
         parts = self.ranks.gather([(scored.rolled.position, _translated_prompt(scored)) for scored in groups])
         translated = sorted((item for part in parts for item in part), key=lambda item: item[0])
