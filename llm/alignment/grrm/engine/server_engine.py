@@ -150,13 +150,13 @@ class ServerEngine(Engine):
             )
         version = self._versions[server] if completion.weight_version is None else completion.weight_version
         if version not in self._usable:
-            raise AnswerError(f"it drew with weights of step {version}, and the trainer is at {self._published[-1]}")
+            raise AnswerError(f"it drew with weights of step {version}, and the trainer is at {self._usable[-1]}")
         return replace(completion, weight_version=version)
 
     @property
     def _usable(self) -> list[int]:
         """The versions that rollouts may be of."""
-        return self._published[-1 - self._max_staleness :]
+        return self._published[-1 - self._max_staleness :] or [_AT_START]
 
     def _verify(self, check: WeightsCheck, version: int) -> None:
         """Check the servers with this version of the weights. A collective."""
@@ -183,7 +183,7 @@ class ServerEngine(Engine):
         for i, url in enumerate(fresh):
             of_server = answers[i * n : (i + 1) * n]
             failed.update((url, answer) for answer in of_server if isinstance(answer, NoAnswer))
-            samples[url] = None if url in failed else [one for one in of_server if isinstance(one, Completion)]
+            samples[url] = None if url in failed else [sample for sample in of_server if isinstance(sample, Completion)]
         self._go_on(failed, {url: _UNKNOWN if url in failed else has for url, has in self._versions.items()})
         return samples
 
