@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from published import RESULTS_PAGE, gain_of, interval, real, result, spread, study
+from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, result, spread, study
 from titles import JUDGES, POLICIES, README
 
 GAINS = ("gain", "greedy_gain")
@@ -21,6 +21,7 @@ def statements() -> Iterator[Statement]:
     yield from _readmes()
     for text in (*_in_short(), *_printed(), *_watched(), *_study()):
         yield RESULTS_PAGE, text
+    yield from ((REAL_PAGE, text) for text in _real())
     yield from _memory_and_joining()
 
 
@@ -57,8 +58,25 @@ def _readmes() -> Iterator[Statement]:
         chinese,
         f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识为 {pairs[2]}）；采样增益达到参考译文的 {share}",
     )
+    drop = f"{-learned['grpo_consensus']['greedy_gain']:.1f}"
+    yield english, f"Consensus teaches length: greedy falls by {drop}"
+    yield chinese, f"共识教会的是变长：贪心下降 {drop}"
     parameters = result("tiny_step")["workload"]["parameters"]
     yield english, f"policy of {parameters / 1e6:.1f} million parameters"
+
+
+def _real() -> Iterator[str]:
+    judges = {name: record["heldout"] for name, record in real("judges").items()}
+    sqm, permuted, single = (judges[name] for name in ("sqm_expected", "gqm_sft_permuted", "gqm_sft_expected"))
+    pairs = (record["all_pairs"]["mean"] for record in (permuted, sqm))
+    yield f"{interval(permuted['above_base'], '+.3f')}, the same groups resampled"
+    yield "puts {:.3f} of all pairs in order, the SQM {:.3f}".format(*pairs)
+    yield f"writes {permuted['tokens']['mean']:.0f} tokens a group for {sqm['tokens']['mean']:.0f}"
+    yield f"One order is not above it: {interval(single['above_base'], '+.3f')}"
+    learned = {name: record["learned"] for name, record in real("policies").items() if "learned" in record}
+    yield f"loses {-learned['grpo_consensus']['greedy_gain']:.1f} points of greedy chrF"
+    for name in ("grpo_gqm_sft", "grpo_ranker"):
+        yield f"{100 * learned[name]['gain'] / learned['grpo']['gain']:.0f} % of what the reference"
 
 
 def _difference(policy: str, decoding: str = "") -> dict[str, float]:

@@ -23,7 +23,14 @@ README = {
         "grpo_gqm_sft": "GRPO | GQM：写出分数的组裁判，不看参考译文",
     },
 }
-REAL_POLICIES = {"sft": "none: SFT", "grpo": "chrF", "grpo_gqm_sft": "GQM"}
+REAL_POLICIES = {
+    "sft": "none: SFT",
+    "grpo": "chrF",
+    "grpo_gqm_sft": "GQM",
+    "grpo_gqm_orders": "GQM, 4 orders",
+    "grpo_ranker": "ranker",
+    "grpo_consensus": "consensus",
+}
 REAL_JUDGES = {
     "consensus": "consensus",
     "logprob": "the policy's own log-probability",
