@@ -21,7 +21,7 @@ from support.rl_processes import TinyWorld
 
 KINDS = ["grrm", "vllm", "llama_cpp"]
 N_ROWS = 24
-CANDIDATES = ["hello", "good day"]
+CANDIDATES = ["hello", "good day", "see you later", "good evening"]  # as many as the judges of make real read
 OPTIONS = ["--prompt-type", "Tower", "--max-new-tokens", "24", "--retry", "0"]
 
 
