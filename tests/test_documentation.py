@@ -110,8 +110,8 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 
 def long_options(command: click.Command) -> set[str]:
-    parameters = command.get_params(click.Context(command))
-    return {name for parameter in parameters for name in parameter.opts if name.startswith("--")}
+    context = click.Context(command, help_option_names=["-h", "--help"])  # as ours: a command keeps its help option
+    return {name for parameter in command.get_params(context) for name in parameter.opts if name.startswith("--")}
 
 
 @every_page
