@@ -52,6 +52,18 @@ def _columns(command: Command) -> Command:
     return command
 
 
+def _token_limit(help_text: str) -> Callable[[Command], Command]:
+    """--tokenizer, and the limit in its tokens."""
+
+    def add(command: Command) -> Command:
+        limited = click.option("--max-len", type=COUNT, default=1024, show_default=True, help=help_text)(command)
+        return click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")(
+            limited
+        )
+
+    return add
+
+
 @click.command(cls=ScriptCommand)
 @click.argument("parquet", type=FILE)
 @click.argument("out_dir", type=FILE)
@@ -130,10 +142,7 @@ def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **set
 @click.command(cls=ScriptCommand)
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")
-@click.option(
-    "--max-len", type=COUNT, default=1024, show_default=True, help="Maximum tokens of prompt and either text."
-)
+@_token_limit("Maximum tokens of prompt and either text.")
 @click.option("--src-text-key", default="src_text", show_default=True)
 @click.option("--src-lang-key", default="src_lang", show_default=True)
 @click.option("--trg-lang-key", default="trg_lang", show_default=True)
@@ -143,23 +152,17 @@ def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **set
 @SHUFFLE_SEED
 def pair_instructions(parquet: Path, out: Path, tokenizer: Path | None, **settings: Any) -> None:
     """Turn preference pairs into prompt, chosen and rejected, to train a reward model or to optimise preferences on."""
-    from grrm.cli.options import refuse_ineffective
     from grrm.data.preference.instructions import PairColumns, write_instructions
 
-    if tokenizer is None:
-        refuse_ineffective(("max_len",), "without --tokenizer")
     columns = PairColumns(**{name: settings.pop(name) for name in PairColumns.__dataclass_fields__})
-    counter = None if tokenizer is None else _counter(tokenizer)
+    counter = _counter(tokenizer)
     click.echo(write_instructions(parquet, out, columns=columns, count_tokens=counter, **settings).summary())
 
 
 @click.command(cls=ScriptCommand)
 @click.argument("rows", type=FILE)
 @click.argument("out", type=FILE)
-@click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")
-@click.option(
-    "--max-len", type=COUNT, default=1024, show_default=True, help="Maximum tokens of prompt and translation."
-)
+@_token_limit("Maximum tokens of prompt and translation.")
 @click.option("--src-key", default="src", show_default=True, help="What the source's columns begin with.")
 @click.option("--trg-key", default="trg", show_default=True, help="What the translation's columns begin with.")
 @SHUFFLE_SEED
@@ -168,18 +171,19 @@ def sft_instructions(rows: Path, out: Path, tokenizer: Path | None, **settings: 
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.cli.options import refuse_ineffective
     from grrm.data.preference.instructions import write_sft_instructions
 
-    if tokenizer is None:
-        refuse_ineffective(("max_len",), "without --tokenizer")
-    counter = None if tokenizer is None else _counter(tokenizer)
-    click.echo(write_sft_instructions(rows, out, count_tokens=counter, **settings).summary())
+    click.echo(write_sft_instructions(rows, out, count_tokens=_counter(tokenizer), **settings).summary())
 
 
-def _counter(folder: Path) -> CountTokens:
+def _counter(folder: Path | None) -> CountTokens | None:
+    """Count tokens with the tokenizer in `folder`; without one nothing is counted, and --max-len is refused."""
+    from grrm.cli.options import refuse_ineffective
     from grrm.models.tokenizer import load_tokenizer
 
+    if folder is None:
+        refuse_ineffective(("max_len",), "without --tokenizer")
+        return None
     tokenizer = load_tokenizer(folder)
     return lambda texts: [len(ids) for ids in tokenizer(texts, add_special_tokens=True)["input_ids"]]
 
