@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from config.conftest import RL
 
 from grrm.config import Launch, RLConfig, SFTConfig, prepare
 from grrm.config.load import switches_without_effect
 from grrm.errors import UserError
 
-BASE = {
-    "output_dir": "out",
-    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
-    "train_datasets": "rl.jsonl",
-    "rollout_n": 4,
-    "max_prompt_len": 64,
-    "max_dec_len": 32,
-    "per_device_train_batch_size": 4,
-    "save_steps": 10,
-    "max_steps": 20,
-}
 SFT_BASE = {"output_dir": "out", "model_name_or_path": "Qwen/Qwen2.5-0.5B", "train_datasets": "sft.jsonl"}
 CPU = Launch("cpu", 1)
 
@@ -28,7 +18,7 @@ CPU = Launch("cpu", 1)
 def run(tmp_path):
     def _run(changes=None, overrides=(), launch=CPU, stage=RLConfig, check_machine=False, drop=()):
         path = tmp_path / "X.yaml"
-        content = {**(BASE if stage is RLConfig else SFT_BASE), **(changes or {})}
+        content = {**(RL if stage is RLConfig else SFT_BASE), **(changes or {})}
         path.write_text(yaml.safe_dump({key: value for key, value in content.items() if key not in drop}))
         return prepare(stage, path, overrides, launch, check_machine)
 
