@@ -98,7 +98,7 @@ class EngineServer:
         )
         try:
             self._wait_ready()
-        except BaseException:
+        except BaseException:  # an interrupt and a failed test too: no server may outlive its test
             self.kill()
             raise
 
