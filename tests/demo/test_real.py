@@ -135,6 +135,12 @@ def test_similarity_is_the_cosine_with_the_reference_and_the_mean_of_a_rows_samp
     assert record["sampled"] == pytest.approx([0.5, (0.5**0.5 + 1) / 2])
 
 
+def test_a_policy_that_lacks_its_extra_is_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setitem(sys.modules, EMBEDDER, None)
+    with pytest.raises(UserError, match=r"install it with `pip install 'paddle-grrm\[similarity\]'`"):
+        real_runner.read_arms(f"grpo,{GRPO_EMBEDDING}")
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_minutes_scale_the_training_of_their_half(tmp_path, half):
     settings = RealSettings()

@@ -32,7 +32,7 @@ def has_held_out(config: RLConfig) -> bool:
 
 
 def held_out_rows(config: RLConfig, n_rows: int) -> int:
-    """The rows that a training file of `n_rows` gives up for evaluation: a tenth at most, and never a batch's."""
+    """The rows that a training file of `n_rows` gives up for evaluation: a tenth at most, and a batch is left."""
     if config.eval_datasets:
         return 0
     return min(config.held_out, n_rows // 10, max(0, n_rows - config.global_batch_size))

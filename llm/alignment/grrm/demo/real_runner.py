@@ -10,10 +10,11 @@ from rich.console import Console
 
 from grrm.demo.execution import StageFailure
 from grrm.demo.real_plan import RealPlan, settings_for
-from grrm.demo.real_settings import HALVES, JUDGES, POLICIES, QUICK, RealSettings
+from grrm.demo.real_settings import GRPO_EMBEDDING, HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.runner import checkout, only_run_in, run_stages, say_why, sigterm_as_interrupt
 from grrm.demo.stages import Marks
 from grrm.errors import UserError
+from grrm.judges.embedding_qe import open_embedder
 
 _TABLE_WIDTH = 150  # what the tables of judges need
 
@@ -44,11 +45,13 @@ def run_real(
 
 
 def read_arms(names: str) -> tuple[str, ...]:
-    """Read "grpo,grpo_ranker". Raises UserError for a policy that there is not."""
+    """Read "grpo,grpo_ranker". Raises UserError for a policy that there is not, or that lacks its extra."""
     arms, choices = tuple(name.strip() for name in names.split(",")), RealSettings().arms
     for name in arms:
         if name not in choices:
             raise UserError(f"--arms has no policy {name!r}: give some of {', '.join(choices)}")
+    if GRPO_EMBEDDING in arms:
+        open_embedder()
     return arms
 
 
