@@ -154,6 +154,21 @@ def test_minutes_scale_the_training_of_their_half(tmp_path, half):
         settings_for(settings, 0.1, [half])
 
 
+@pytest.mark.parametrize(("flags", "dtype"), [({"avx2"}, "float32"), ({"avx2", "avx512_bf16"}, "bfloat16")])
+def test_the_precision_is_what_the_processor_multiplies_fast(tmp_path, monkeypatch, flags, dtype):
+    run = []
+    monkeypatch.setattr(real_runner, "cpu_facts", lambda: ("a vendor", frozenset(flags)))
+    monkeypatch.setattr(real_runner, "run_halves", lambda settings, *rest, **options: run.append(settings.dtype) or 0)
+    real_runner.run_real(out=tmp_path)
+    real_runner.run_real(out=tmp_path, dtype="bfloat16")
+    assert run == [dtype, "bfloat16"]
+
+
+def test_without_fast_bfloat16_the_plan_is_longer(tmp_path):
+    fast, plain = ([s.planned_s for s in stages(tmp_path, dtype=dtype)] for dtype in ("bfloat16", "float32"))
+    assert sum(plain) > 4 * sum(fast)
+
+
 def test_policies_without_judges_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"policies need .*model.safetensors: make the judges first"):
         real_runner.run_real("policies", out=tmp_path / "out")

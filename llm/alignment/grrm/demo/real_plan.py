@@ -35,6 +35,7 @@ ROWS_S = 5.0  # of making a file of rows
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.1, 0.03  # of a prompt's samples, of a sample, of a translation
 SIMILARITY_S = 0.01  # of a text
+FLOAT32_TIMES = 5.0  # on a processor without AVX-512
 JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 500, "gqm": 100}
 
 
@@ -53,6 +54,11 @@ class RealPlan:
         stages = [stage for half in halves for stage in of_all[half]()]
         for seed in self.settings.seeds:
             stages += [stage for half in halves for stage in of_seed[half](seed)]
+        more = 0.0 if self.settings.dtype == "bfloat16" else FLOAT32_TIMES - 1
+        stages = [
+            replace(stage, planned_s=stage.planned_s + more * max(0.0, stage.planned_s - STARTING_S))
+            for stage in stages
+        ]
         return [replace(stage, scrap=["checkpoint-*"]) if stage.metrics else stage for stage in stages]
 
     @property

@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 
 from grrm.demo.execution import StageFailure
-from grrm.demo.real_plan import RealPlan, settings_for
+from grrm.demo.real_plan import FLOAT32_TIMES, RealPlan, settings_for
 from grrm.demo.real_settings import GRPO_EMBEDDING, HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.runner import checkout, only_run_in, run_stages, say_why, sigterm_as_interrupt
 from grrm.demo.stages import Marks
 from grrm.errors import UserError
 from grrm.judges.embedding_qe import open_embedder
+from grrm.startup import cpu_facts
 
 _TABLE_WIDTH = 150  # what the tables of judges need
 
@@ -33,9 +34,11 @@ def run_real(
 
     `quick` goes through every stage on a slice; `minutes` is the time of each half of one seed, which scales the
     numbers of training steps. `arms` names policies to train, comma between; None trains all. `fresh` starts the half
-    over. `settings` are those of `RealSettings`. Raises UserError for settings that cannot work, and for policies whose
-    judges are missing.
+    over. `settings` are those of `RealSettings`; unless given, the `dtype` is float32 on processors that do not
+    multiply bfloat16. Raises UserError for settings that cannot work, and for policies whose judges are missing.
     """
+    if "avx512_bf16" not in cpu_facts()[1]:
+        settings = {"dtype": "float32"} | settings
     if arms is not None:
         settings["arms"] = read_arms(arms)
     halves = HALVES if half == "both" else (half,)
@@ -59,6 +62,8 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
     """`run_real` for any settings."""
     console, root, out = Console(), checkout(), out.resolve()
     plan, status = RealPlan(settings, root, out), 0
+    if settings.dtype == "float32":
+        console.print(f"float32: some {FLOAT32_TIMES:.0f} times as long as on a processor with bfloat16 products")
     stages = plan.stages(halves)
     with only_run_in(out), sigterm_as_interrupt():
         if JUDGES not in halves:

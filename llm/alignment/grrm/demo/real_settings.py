@@ -61,7 +61,7 @@ class RealSettings(Settings):
     judge_learning_rate: float = 3e-4
     form_weight: float = 0.1
     sqm_steps: int = 200
-    gqm_steps: int = 200
+    gqm_steps: int = 320  # each group once
     rlvr_steps: int = 80
     rlvr_prompts: int = 8
     rlvr_learning_rate: float = 5e-5
