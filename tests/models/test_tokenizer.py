@@ -89,3 +89,20 @@ def test_a_stored_truncation_or_padding_does_not_touch_prompts(tmp_path):
     encode = encoder(load_tokenizer(str(tmp_path)))
     assert encode(text) == whole
     assert encode("Guten") == encode("Guten Morgen")[: len(encode("Guten"))]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'x' * 10**10 }}",
+        "{{ '%9999999999d' | format(1) }}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{{ messages }}{% endfor %}",
+    ],
+    ids=["constant", "format", "loops", "output"],
+)
+def test_a_template_that_takes_all_memory_or_time_is_one_sentence(tmp_path, template):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    with pytest.raises(UserError, match=r"chat template in .* takes more than 5 s or 512 MiB for one word: correct it"):
+        load_tokenizer(folder)

@@ -11,6 +11,7 @@ from typing import Any
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml, render_chatml_turns
 from grrm.models.hub import checkpoint_folder
+from grrm.models.template_trial import MIB, SECONDS, runs_away
 
 CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
 
@@ -19,8 +20,8 @@ def load_tokenizer(directory: str | Path) -> Any:
     """The tokenizer in `directory`, which has an eos token; where it names no pad token, that is the eos token.
 
     `directory` may be a hub's name of a model. Folders that transformers 5 wrote are read as well: a tokenizer.json
-    without the files of older classes. Raises UserError when the folder holds no tokenizer that can be read, or one
-    that names no eos_token, and as `checkpoint_folder`.
+    without the files of older classes. Raises UserError when the folder holds no tokenizer that can be read, one that
+    names no eos_token, or one whose chat template takes too much, and as `checkpoint_folder`.
     """
     directory = checkpoint_folder(directory)
     if not directory.is_dir():
@@ -28,31 +29,38 @@ def load_tokenizer(directory: str | Path) -> Any:
             f"the tokenizer folder '{directory}' does not exist: give the folder of a downloaded checkpoint"
         )
     try:
-        tokenizer = _read(directory)
+        templates = _stored_templates(directory)
+        tokenizer = None if any(map(runs_away, templates)) else _read(directory)
     except Exception as error:  # the tokenizers library raises plain ones, the compiler of templates its own
         raise UserError(
             f"the folder '{directory}' has no tokenizer that can be read ({_first_line(error)}): copy the tokenizer "
             "files of the model into it"
         ) from error
+    if tokenizer is None:
+        raise UserError(
+            f"the chat template in '{directory}' takes more than {SECONDS} s or {MIB} MiB for one word: correct it"
+        )
     if tokenizer.eos_token_id is None:
         raise UserError(f"the tokenizer in '{directory}' names no eos_token: set it in its tokenizer_config.json")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    template = stored_template(directory)
-    if template is not None:
-        _save_with(tokenizer, template)
+    if templates:
+        _save_with(tokenizer, templates[0])
     return tokenizer
 
 
 def stored_template(directory: Path) -> str | None:
     """The chat template in a tokenizer's folder: the file of transformers 5, else the one among its settings."""
+    return next(iter(_stored_templates(directory)), None)
+
+
+def _stored_templates(directory: Path) -> list[str]:
     file = directory / TEMPLATE_FILE
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
+    templates: list[Any] = [file.read_text(encoding="utf-8")] if file.is_file() else []
     template = _settings(directory / CONFIG_FILE).get("chat_template")
     if isinstance(template, list):  # of several by name
         template = next((named.get("template") for named in template if named.get("name") == "default"), None)
-    return template if isinstance(template, str) else None
+    return [text for text in (*templates, template) if isinstance(text, str)]
 
 
 def _save_with(tokenizer: Any, template: str) -> None:
