@@ -45,6 +45,10 @@ def bare_app() -> Flask:
 
     app = Flask("bare")
 
+    @app.get("/healthz")
+    def healthz() -> str:
+        return "up"
+
     @app.post("/")
     def rows() -> Any:
         return jsonify(error_code=0, error_msg="Success", score=[SCORE for _ in request.get_json()["response"]])

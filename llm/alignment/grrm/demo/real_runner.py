@@ -35,7 +35,9 @@ def run_real(
     `quick` goes through every stage on a slice; `minutes` is the time of each half of one seed, which scales the
     numbers of training steps. `arms` names policies to train, comma between; None trains all. `fresh` starts the half
     over. `settings` are those of `RealSettings`; unless given, the `dtype` is float32 on processors that do not
-    multiply bfloat16. Raises UserError for settings that cannot work, and for policies whose judges are missing.
+    multiply bfloat16.
+
+    Raises UserError for settings that cannot work, and for policies whose judges are missing.
     """
     if "avx512_bf16" not in cpu_facts()[1]:
         settings = {"dtype": "float32"} | settings

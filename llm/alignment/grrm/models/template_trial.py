@@ -1,7 +1,7 @@
 """Renders a chat template once in a process of its own, whose time and memory are limited.
 
-Templates come with checkpoints; `{{ "x" * 10**10 }}` or a few nested loops are enough to stop a server. This file is also
-the program of that process.
+Templates come with checkpoints; `{{ "x" * 10**10 }}` or a few nested loops are enough to stop a server. This file is
+also the program of that process.
 """
 
 from __future__ import annotations
