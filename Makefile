@@ -10,7 +10,7 @@ JUDGE ?= ranker
 MIN_COVERAGE := 95
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real site test test-slow test-scale test-engines lint audit soak fuzz mutants format bench clean
+.PHONY: help install demo real site test test-slow test-scale test-engines lint audit soak fuzz format bench clean
 
 help: ## show this list
 	@echo "usage: make TARGET [NAME=value ...]"
@@ -58,9 +58,6 @@ soak: install ## load a reward server for half an hour and watch its memory (MIN
 
 fuzz: install ## send what is nearly right to parsers, guard, application and server for ten minutes (MINUTES=10, SEED=1)
 	@$(PY) tests/fuzz.py --minutes '$(or $(MINUTES),10)' --seed '$(or $(SEED),1)'
-
-mutants: install ## change the source in one spot after another and see which changes the quick tests do not notice (ROOMS="rl rewards", SAMPLE=60 mutants a room, SEED=1)
-	@PYTHONPATH=tests $(PY) -m mutants --sample '$(or $(SAMPLE),60)' --seed '$(or $(SEED),1)' $(if $(ROOMS),--rooms $(ROOMS))
 
 format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
