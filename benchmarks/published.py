@@ -243,6 +243,14 @@ def memory() -> Lines:
         yield row["name"], *sizes, f"{100 * row['error']:+.1f}%"
 
 
+def server_attacks() -> Lines:
+    rows = result("server_attacks")["rows"]
+    by_attack: dict[str, list[str]] = {}
+    for row in rows:
+        by_attack.setdefault(row["attack"], []).append(f"{row['growth_mb']:.0f} MB, {row['p99_ms']:,.0f} ms")
+    return ([attack, *cells] for attack, cells in by_attack.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """A table: the first one of `page` after the text `after`. Its head stays as it is, `lines()` are its rows."""
@@ -283,4 +291,5 @@ PUBLISHED = (
     Published("docs/answers.md", "Pairs in order on the 400 held-out groups", rubric_judge),
     Published("docs/train.md", "The table has the largest differences", layouts),
     Published("docs/benchmarks.md", "## Memory beside the plan", memory),
+    Published("docs/server.md", "**Attacks.**", server_attacks),
 )
