@@ -135,7 +135,9 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
     )
     if formats.device == "cpu":
         allocated = gradients * (1 + copied) + states + sum(part.size for part in update)
-        update = (*update, Part("gaps of the heap", int(HEAP_GAPS * allocated), f"{HEAP_GAPS:.0%}"))
+        # What recompute frees and takes again, layer by layer, lies between what layers keep.
+        gaps = int(HEAP_GAPS * allocated) + (retained if layout.recompute else 0)
+        update = (*update, Part("gaps of the heap", gaps, "freed memory between blocks in use"))
     scoring: tuple[Part, ...] = ()
     if work.scored_only:
         passing = pass_bytes(shape, layout, work.scored_only, formats)
