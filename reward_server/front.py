@@ -39,6 +39,7 @@ IDLE_S = 120.0  # to send another request, or to take what is left of an answer
 LINGER_S = 10.0  # to stop sending a body that was refused; closing earlier would make the client miss the answer
 MAINTENANCE_S = 0.5
 ACCEPTS_PER_TURN = 64
+YIELD_S, MOST_YIELD_S = 0.0005, 0.005  # before a connection is accepted, for each that is open
 IN_MEMORY = 2**40
 OTHER_FILES = 128  # open files beyond connections and the bodies that wait on disk
 
@@ -170,8 +171,10 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
     The application's `refusal` is asked about every request once its header is there, before its body is taken.
     """
 
-    def __init__(self, app: Application, settings: HttpSettings, listener: socket.socket) -> None:
-        self.app, self.settings = app, settings
+    def __init__(
+        self, app: Application, settings: HttpSettings, listener: socket.socket, *, is_shared: bool = False
+    ) -> None:
+        self.app, self.settings, self._is_shared = app, settings, is_shared
         self.channel_class = Channel
         self.max_connections = within_file_limit(settings.max_connections)
         self.is_host_allowed = allowed_hosts(listener.getsockname()[0], settings.allowed_hosts)
@@ -226,7 +229,9 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
 
     def handle_accept(self) -> None:
         """Takes what waits: a turn costs the same for one connection as for many, and a crowd would hold up others."""
-        for _ in range(ACCEPTS_PER_TURN):
+        if self._is_shared:  # the process with the fewest connections comes first
+            time.sleep(min(len(self.active_channels) * YIELD_S, MOST_YIELD_S))
+        for _ in range(1 if self._is_shared else ACCEPTS_PER_TURN):
             n_before = len(self.active_channels)
             super().handle_accept()
             if len(self.active_channels) == n_before:

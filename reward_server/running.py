@@ -43,14 +43,19 @@ def listening(settings: HttpSettings) -> Iterator[tuple[socket.socket, str | Non
 
 
 def serve_until_stopped(
-    app: Application, settings: HttpSettings, listener: socket.socket, drain_timeout_s: float
+    app: Application,
+    settings: HttpSettings,
+    listener: socket.socket,
+    drain_timeout_s: float,
+    *,
+    is_shared: bool = False,
 ) -> None:
     """Serves until SIGTERM or SIGINT; prints `listening on URL` once connections are accepted.
 
     Then it takes no more requests and ends once those it has are answered. Raises SystemExit 1 where `drain_timeout_s`
-    or a second signal ended it before.
+    or a second signal ended it before. With `is_shared` other processes accept from the same socket.
     """
-    front = Front(app, settings, listener)
+    front = Front(app, settings, listener, is_shared=is_shared)
     stops = _Stops(front.pull_trigger)
     host, port = front.socket.getsockname()[:2]
     click.echo(f"listening on {front.scheme}://{f'[{host}]' if ':' in host else host}:{port}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grrm.config.problems import Problems
 from grrm.errors import UserError
 
 MODEL_TYPES = ("qwen2", "llama")
@@ -166,3 +167,19 @@ def _read(file: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"'{file}' is not a model configuration; give a config.json")
     return content
+
+
+def check_divides(directory: str, config: Mapping[str, Any], n_ranks: int) -> None:
+    """Raises UserError for a model whose layers or vocabulary do not divide among `n_ranks` tensor ranks."""
+    if n_ranks == 1:
+        return
+    problems = Problems()
+    for sentence in shape_of_config(config, directory).undivided(n_ranks):
+        problems.add(sentence)
+    problems.raise_if_any()
+    fused = [name for name in ("fuse_attention_qkv", "fuse_attention_ffn") if config.get(name)]
+    if fused:
+        raise UserError(
+            f"the model in '{directory}' has {' and '.join(fused)}, whose projections do not divide among tensor "
+            "ranks: set tensor_parallel_degree to 1, or use a checkpoint with separate projections"
+        )

@@ -128,6 +128,7 @@ def open_model(
     memory_fraction: float | None = None,
     free_memory_fraction: float | None = None,
     prefill_tokens: int | None = None,
+    part: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> OpenedModel:
     """The model in a checkpoint folder, or of a hub's name, behind a Paddle engine with these `settings`.
@@ -143,6 +144,7 @@ def open_model(
         memory_fraction: limit of the KV cache as a fraction of the device's memory, instead of `max_cache_bytes`.
         free_memory_fraction: the same as a fraction of the memory that is free when a call begins.
         prefill_tokens: prompt tokens of one prefill at most.
+        part: settings of the model's config with which a tensor rank loads its part; None: the model is undivided.
         settings: those of `PaddleEngine`.
 
     Raises:
@@ -162,17 +164,18 @@ def open_model(
         cpu_kernels.check_rounding(dtype)
     tokenizer = load_tokenizer(directory)
     render = chat_renderer(chat_template, tokenizer, directory)
-    model = load_causal_lm(directory, of_weights)
+    model = load_causal_lm(directory, of_weights, **(part or {}))
     check_vocabulary(tokenizer, model.config.vocab_size, directory)
     from grrm.engine.paddle.device_memory import device_memory_bytes
     from grrm.engine.paddle.engine import PaddleEngine
+    from grrm.engine.paddle.policy_engines import DividedEngine
 
     settings |= {} if prefill_tokens is None else {"prefill_tokens": prefill_tokens}
     if memory_fraction is not None:
         settings["max_cache_bytes"] = max(1, int(memory_fraction * device_memory_bytes()))
     if free_memory_fraction is not None:
         settings |= {"max_cache_bytes": None, "memory_fraction": free_memory_fraction}
-    engine = PaddleEngine(model, precision=of_products, **settings)
+    engine = (DividedEngine if part else PaddleEngine)(model, precision=of_products, **settings)
     return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory))
 
 

@@ -77,9 +77,9 @@ def _check_numbers(config: Mapping[str, Any], directory: Path) -> None:
             )
 
 
-def load_causal_lm(directory: str | Path, dtype: str = "float32") -> Any:
+def load_causal_lm(directory: str | Path, dtype: str = "float32", **overrides: Any) -> Any:
     """The causal language model in `directory` for generation, in eval mode. Raises UserError as `load_model` does."""
-    model = load_model(None, directory, dtype=dtype)
+    model = load_model(None, directory, dtype=dtype, **overrides)
     model.eval()
     return model
 

@@ -10,6 +10,7 @@ from typing import Any
 import paddle
 
 from grrm.config import SFTConfig
+from grrm.config.model_shape import check_divides
 from grrm.data.dataset import SftDataset, SftItem
 from grrm.errors import UserError
 from grrm.models.checkpoint import share_rotary_tables
@@ -20,7 +21,7 @@ from grrm.models.trained_with import TrainedWith, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer
-from grrm.training.model_setup import check_divides, check_fit, load_part
+from grrm.training.model_setup import check_fit, load_part
 from grrm.training.supervised_run import SupervisedRun, prepare_policy, read_split
 
 

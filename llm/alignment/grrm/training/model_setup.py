@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from grrm.config.keys.rollout import RolloutConfig
-from grrm.config.model_shape import shape_of_config
-from grrm.config.problems import Problems
+from grrm.config.model_shape import check_divides
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.engine.paddle.policy_engines import DividedEngine, MergedEngine, ReshardedEngine
 from grrm.errors import UserError
@@ -69,22 +67,6 @@ def load_part(directory: str, args: TrainingArguments, dtype: str | None = None)
     check_divides(directory, read_config(checkpoint_folder(directory)), ranks.size)
     settings = {**args.layer_settings, **ranks.model_settings()}
     return load_policy(directory, dtype=dtype or weights_dtype(args), **settings)
-
-
-def check_divides(directory: str, config: Mapping[str, Any], n_ranks: int) -> None:
-    """Raises UserError for a model whose layers or vocabulary do not divide among `n_ranks` tensor ranks."""
-    if n_ranks == 1:
-        return
-    problems = Problems()
-    for sentence in shape_of_config(config, directory).undivided(n_ranks):
-        problems.add(sentence)
-    problems.raise_if_any()
-    fused = [name for name in ("fuse_attention_qkv", "fuse_attention_ffn") if config.get(name)]
-    if fused:
-        raise UserError(
-            f"the model in '{directory}' has {' and '.join(fused)}, whose projections do not divide among tensor "
-            "ranks: set tensor_parallel_degree to 1, or use a checkpoint with separate projections"
-        )
 
 
 def load_reference(directory: str, args: TrainingArguments) -> Any:

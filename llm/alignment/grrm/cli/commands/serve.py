@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from grrm.cli.devices import environments
 from grrm.cli.options import COUNT, FiniteRange
 from grrm.engine.options import DTYPES
+from grrm.errors import UserError
 from grrm.gqm.chat import CHAT_TEMPLATES
 
 SECONDS = FiniteRange(0, min_open=True)
@@ -47,6 +49,12 @@ SECONDS = FiniteRange(0, min_open=True)
     type=SECONDS,
     help="Seconds after SIGTERM to complete accepted requests.  [default: --request-timeout]",
 )
+@click.option(
+    "--devices",
+    metavar="LIST",
+    help="A process with a copy of the model on each of these GPUs, such as 0-7 or 0,2; cpu:2 is two without one.",
+)
+@click.option("--tensor-parallel", type=COUNT, help="With --devices: the layers of a copy are divided among so many.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients send as their API key.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with that token.")
 @click.option("--log-file", metavar="FILE", help="Log file, in addition to stderr.")
@@ -62,32 +70,59 @@ def serve(
     chat_template: str | None,
     max_batched_tokens: int | None,
     allowed_hosts: tuple[str, ...],
+    devices: str | None,
+    tensor_parallel: int | None,
     **options: Any,
 ) -> None:
     """Serve the checkpoint MODEL to OpenAI's clients: /v1/completions, /v1/chat/completions, /v1/models.
 
     Requests share one batch, which each joins as it comes. SIGTERM ends the server once what it accepted is answered.
     """
-    from grrm.engine.open import open_model
+    from grrm.engine.open import open_model, prepare_paddle
     from grrm.engine.scheduler import BatchScheduler
     from grrm.models.trained_with import read_trained_with
     from grrm_reward_server.completions.app import CompletionsApp
     from grrm_reward_server.completions.replies import ServedModel
+    from grrm_reward_server.processes import Process, fork_replicas
     from grrm_reward_server.running import listening, serve_until_stopped
     from grrm_reward_server.settings import CompletionSettings
 
     engine = {key: options.pop(key) for key in ("dtype", "max_num_seqs", "memory_fraction")}
     settings = CompletionSettings(request_timeout_s=request_timeout, allowed_hosts=list(allowed_hosts), **options)
+    processes = _processes(devices, tensor_parallel)
     template = chat_template or read_trained_with(model).chat_template or CHAT_TEMPLATES[0]
     with listening(settings) as (listener, token):
+        process = fork_replicas(processes, tensor_parallel or 1) if processes else Process()
+        if process.n_ranks > 1:
+            prepare_paddle(quiet=True)
+            from grrm.engine.paddle.led_engine import LeadingEngine, follow, join_tensor_ranks
+
+            engine["part"] = join_tensor_ranks(model, process.rank, process.n_ranks)
         opened = open_model(model, chat_template=template, prefill_tokens=max_batched_tokens, quiet=True, **engine)
+        if process.rank:
+            follow(opened.engine, process.links[0])
+        session_engine = LeadingEngine(opened.engine, process.links) if process.links else opened.engine
         served = ServedModel(
             name or Path(model).resolve().name,
-            BatchScheduler(opened.engine, max_batched_tokens=max_batched_tokens),
+            BatchScheduler(session_engine, max_batched_tokens=max_batched_tokens),
             opened.encode,
             opened.decode,
             opened.stop_token_ids,
             opened.render_turns,
         )
         app = CompletionsApp(settings, served, token)
-        serve_until_stopped(app, settings, listener, drain_timeout or request_timeout)
+        serve_until_stopped(
+            app, settings, listener, drain_timeout or request_timeout, is_shared=len(processes) > (tensor_parallel or 1)
+        )
+
+
+def _processes(devices: str | None, n_ranks: int | None) -> list[dict[str, str]]:
+    """The environment of each process; none where this one is the only one."""
+    if devices is None:
+        if n_ranks is not None:
+            raise UserError("--tensor-parallel divides a model among devices: name them with --devices")
+        return []
+    found = list(environments(devices).values())
+    if len(found) % (n_ranks or 1):
+        raise UserError(f"--tensor-parallel {n_ranks} does not divide the {len(found)} devices of --devices {devices}")
+    return found
