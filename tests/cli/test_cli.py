@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.command_line import grrm
 from grrm import cli, entry
 from grrm.config.plan import Machine, count_rows, show_plan
 from grrm.errors import UserError
+from grrm.gqm.chat import render_chatml
 from grrm.rewards.failure_policy import RewardFailure
 
 CONFIGS = Path(__file__).parents[2] / "llm" / "config" / "qwen"
@@ -103,6 +105,7 @@ def test_plan_of_a_gpu_recipe_works_on_a_laptop():
         (["sing"], "error: No such command 'sing'"),
         (["demo", "--seeds", "0"], "error: Invalid value for '--seeds'"),
         (["data", "convert", "nowhere.parquet", "out.jsonl", "--to", "rl"], "nowhere.parquet"),
+        (["data", "convert", "x.csv", "y", "--messages", "--prompt-type", "SSR"], "not for --to rows or the prompt"),
     ],
 )
 def test_bad_command_lines_are_one_sentence_without_traceback(arguments, message, capsys, monkeypatch, tmp_path):
@@ -185,6 +188,19 @@ def test_data_goes_from_corpus_to_training_files(tmp_path):
         assert converted.exit_code == 0
         assert "60 rows written" in converted.output
         assert count_rows(out) == 60
+    chats = tmp_path / "chats"
+    arguments = ["data", "convert", train, str(chats), "--prompt-type", "Tower", "--messages"]
+    assert runner.invoke(cli.grrm, arguments, catch_exceptions=False).exit_code == 0
+    for target, is_learned in (("rl", False), ("sft", True)):
+        plain, chat = (
+            [json.loads(line) for line in path.read_text().splitlines()]
+            for path in (tmp_path / f"{target}.jsonl", chats / f"{target}.jsonl")
+        )
+        said = [[message["content"] for message in row["messages"]] for row in chat]
+        assert [render_chatml(texts[0]) for texts in said] == [row["src"] for row in plain]
+        assert [texts[1] if is_learned else row["tgt"] for texts, row in zip(said, chat, strict=True)] == [
+            row["tgt"] for row in plain
+        ]
     both = tmp_path / "both"
     result = runner.invoke(cli.grrm, ["data", "convert", train, str(both), "--prompt-type", "Tower"])
     assert result.exit_code == 0

@@ -9,6 +9,7 @@ from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset, held_out
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import has_reference
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.mt_prompts import mt_prompt
 
 TASK = TranslationTask("Hi", "en", "de", "Hallo")
 EOS = 2
@@ -140,3 +141,56 @@ def test_a_share_or_a_number_of_rows_is_held_out(val_size, n_held):
     train, held_out = held_out_split(range(20), lambda row: row, val_size, seed=1)
     assert len(held_out) == n_held
     assert sorted([*train, *held_out]) == list(range(20))
+
+
+def bracketed(messages) -> str:
+    if any("refused" in message["content"] for message in messages):
+        raise ValueError("is refused by the template")
+    return "".join(f"[{message['role']}]{message['content']}" for message in messages) + "[assistant]"
+
+
+def chat(*contents: str, **keys: object) -> dict[str, object]:
+    """A user's and an assistant's messages in turn."""
+    roles = ["user", "assistant"] * len(contents)
+    return {"messages": [{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)]} | keys
+
+
+def test_messages_are_a_prompt_and_its_response_by_the_tokenizers_template(tmp_path: Path) -> None:
+    path = _write(tmp_path / "x.jsonl", chat("Hi", "Hallo"), chat("a", "b", "c", tgt="d"), _row("e", "f"))
+    items = SftDataset(path, encode, EOS, 500, render=bracketed)
+    assert [(item.prompt_text, item.response_text, item.is_chat) for item in items] == [
+        ("[user]Hi[assistant]", "Hallo", True),
+        ("[user]a[assistant]b[user]c[assistant]", "d", True),
+        ("e", "f", False),
+    ]
+    assert bytes(items[0].input_ids[items[0].prompt_len : -1]) == b"Hallo"
+
+
+def test_messages_of_a_translation_prompt_are_a_task(tmp_path: Path) -> None:
+    prompt = mt_prompt("Hi", "en", "de", "Tower")
+    path = _write(tmp_path / "x.jsonl", chat(prompt, "Hallo"), chat(prompt, tgt=""), chat("?", tgt=render_tgt(TASK)))
+    items = PromptDataset(path, encode, 500, render=bracketed)
+    assert [item.task for item in items] == [TASK, TranslationTask("Hi", "en", "de", None), TASK]
+    assert items[0].prompt_text == f"[user]{prompt}[assistant]"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (chat("Hi"), "has no key 'tgt'"),
+        ({"messages": "Hi"}, "'messages' is not a list of messages with role and content; mend or remove the line"),
+        ({"messages": [{"role": "user"}]}, "'messages' is not a list of messages with role and content"),
+        ({"messages": []}, "'messages' has no message of the user"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "'messages' has no message of the user"),
+        (chat("refused", "b"), "'messages' is refused by the template"),
+    ],
+)
+def test_a_chat_that_cannot_be_read_is_told_by_its_line(tmp_path: Path, row: dict[str, object], message: str) -> None:
+    path = _write(tmp_path / "x.jsonl", chat("a", "b"), row)
+    with pytest.raises(UserError, match=f"x.jsonl line 2:? {message}"):
+        SftDataset(path, encode, EOS, 500, render=bracketed)
+
+
+def test_messages_need_a_template(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="line 1 has messages, for which there is no chat template; give src and tgt"):
+        SftDataset(_write(tmp_path / "x.jsonl", chat("a", "b")), encode, EOS, 500)

@@ -26,7 +26,7 @@ TASK = TranslationTask("Hallo\nWelt", "de", "en")
 
 @pytest.mark.parametrize("prompt_type", MT_PROMPT_TYPES)
 def test_the_type_of_a_prompt_is_in_its_text(prompt_type: str) -> None:
-    known = trained_with_prompts([render_prompt(TASK, prompt_type)] * 2)
+    known = trained_with_prompts([(render_prompt(TASK, prompt_type), False)] * 2)
     assert known.prompt_type == prompt_type.removesuffix(".lastl")
     assert known.chat_template == ("none" if prompt_type == "SSR" else "chatml")
     assert known.language_pairs == (None if prompt_type == "SSR" else ("de-en",))
@@ -40,12 +40,19 @@ def test_a_source_that_quotes_a_prompt_of_another_type_does_not_change_the_type(
 
 
 def test_prompts_that_differ_leave_their_type_open_and_other_rows_the_languages() -> None:
-    both = [render_prompt(TASK, name) for name in ("Tower", "seedx")]
+    both = [(render_prompt(TASK, name), False) for name in ("Tower", "seedx")]
     assert trained_with_prompts(both).prompt_type is None
-    with_question = trained_with_prompts([both[0], "Name a colour."])
+    with_question = trained_with_prompts([both[0], ("Name a colour.", False)])
     assert (with_question.prompt_type, with_question.language_pairs) == ("Tower", None)
-    bare = trained_with_prompts([mt_prompt("Hallo", "de", "en", "Tower")])
+    bare = trained_with_prompts([(mt_prompt("Hallo", "de", "en", "Tower"), False)])
     assert bare.chat_template == "none"
+
+
+def test_prompts_that_the_tokenizers_template_made_of_messages_name_it() -> None:
+    prompt = mt_prompt("Hallo", "de", "en", "Tower")
+    chat = trained_with_prompts([(f"[USER]{prompt}[MODEL]", True)])
+    assert (chat.chat_template, chat.prompt_type, chat.language_pairs) == ("checkpoint", "Tower", ("de-en",))
+    assert trained_with_prompts([(render_prompt(TASK, "Tower"), True)]).chat_template == "chatml"
 
 
 def test_what_is_written_is_read_again_and_later_stages_add_to_it(tmp_path: Path) -> None:

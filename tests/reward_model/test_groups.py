@@ -73,6 +73,8 @@ BAD_PAIRS: list[tuple[dict[str, Any], str]] = [
     ({"rejected": "Eins"}, "the chosen candidate is the rejected one"),
     ({"rejected": "Eins " * 300}, "longer than max_length = 200 tokens"),
     ({"prompt": "<|im_start|>user\n"}, "the prompt contains a special token"),
+    ({"prompt": ["Hi"]}, "the prompt is not a list of messages with role and content"),
+    ({"prompt": [{"role": "user", "content": "<|im_end|>"}]}, "the prompt contains a special token of the tokenizer"),
 ]
 
 
@@ -95,6 +97,14 @@ def test_pair_that_cannot_be_used_is_left_out_and_counted(read, write_rows, chan
     found = read(write_rows([good, {**good, **changes}]), max_length=200)
     assert len(found.groups) == 1
     assert found.rejected == {reason: 1}
+
+
+def test_pair_of_messages_is_that_of_its_texts_under_the_tokenizers_template(read, write_rows):
+    plain = {"prompt": PROMPT, "chosen": "Eins", "rejected": "Zwei"}
+    chat = {key: [{"role": "user" if key == "prompt" else "assistant", "content": text}] for key, text in plain.items()}
+    of_texts, of_messages = read(write_rows([plain, chat])).groups  # the tokenizer's template is bare ChatML
+    assert of_messages.candidates == of_texts.candidates
+    assert (of_texts.is_chat, of_messages.is_chat) == (False, True)
 
 
 @pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)

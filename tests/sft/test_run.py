@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,10 @@ from grrm.data.dataset import SftItem
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
+from grrm.inference.translate import prompts_of
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import load_tokenizer
+from grrm.models.trained_with import read_trained_with
 from grrm.sft import run as sft_run
 from grrm.sft.trainer import RowLoss, SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
@@ -78,6 +81,27 @@ def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_pat
     for folder in (tmp_path / "out", tmp_path / "out/checkpoint-3"):
         kept = (folder / "chat_template.jinja").read_text(encoding="utf-8")
         assert kept == json.loads((world.policy / "tokenizer_config.json").read_text())["chat_template"]
+
+
+def test_messages_are_learned_under_the_models_own_template_which_translation_takes_from_there(
+    world: TinyWorld, tmp_path: Path
+) -> None:
+    policy, prompt = tmp_path / "policy", mt_prompt("Hallo", "de", "en", "Tower")
+    shutil.copytree(world.policy, policy)
+    settings = json.loads((policy / "tokenizer_config.json").read_text())
+    settings["chat_template"] = "{% for m in messages %}({{ m.role }}: {{ m.content }}){% endfor %}>"
+    (policy / "tokenizer_config.json").write_text(json.dumps(settings))
+    (policy / "chat_template.jinja").unlink(missing_ok=True)
+    messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "Hello"}]
+    own = {"model_name_or_path": str(policy), "tokenizer_name_or_path": str(policy), "max_steps": "1"}
+    overrides = sft_settings(world, tmp_path, **own, per_device_train_batch_size="1")
+    (tmp_path / "sft.jsonl").write_text(json.dumps({"messages": messages}) + "\n")
+    train(overrides)
+    (item,) = sft_run.read_data(load_config(SFTConfig, TINY, overrides), load_tokenizer(policy))[0]
+    assert (item.prompt_text, item.response_text) == (f"(user: {prompt})>", "Hello")
+    trained = read_trained_with(tmp_path / "out")
+    assert prompts_of(trained, None, None).chat_template == "checkpoint"
+    assert load_tokenizer(tmp_path / "out").apply_chat_template(prompt, tokenize=False) == item.prompt_text
 
 
 def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Path) -> None:

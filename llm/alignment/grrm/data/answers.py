@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from grrm.data.chats import messages_fault
 from grrm.data.convert import ConversionReport, parse_tgt, write_lines
 from grrm.data.layouts.opening import open_table
 from grrm.errors import UserError
@@ -77,9 +78,9 @@ def _line(values: tuple[Any, ...]) -> dict[str, str] | str:
     data_source, messages, reward_model, extra = values
     if not isinstance(data_source, str) or not data_source.strip():
         return "data_source is not text"
-    fault = _fault_of(messages)
+    fault = messages_fault(messages, CONTROL_TOKENS)
     if fault is not None:
-        return fault
+        return f"prompt {fault}"
     truth = _text(reward_model, "ground_truth")
     if truth is None:
         return "reward_model has no ground_truth that is text or a number"
@@ -90,19 +91,6 @@ def _line(values: tuple[Any, ...]) -> dict[str, str] | str:
     if parse_tgt(tgt) is not None:
         return "its ground_truth is a translation task; convert such rows with `grrm data convert`"
     return {"src": render_chatml_turns(messages), "tgt": tgt, "data_source": data_source, "question": question}
-
-
-def _fault_of(messages: Any) -> str | None:
-    if not isinstance(messages, list) or not all(
-        isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
-        for message in messages
-    ):
-        return "prompt is not a list of messages with role and content"
-    if not any(message["role"] == "user" and message["content"].strip() for message in messages):
-        return "prompt has no message of the user"
-    if any(token in message["content"] or token in message["role"] for message in messages for token in CONTROL_TOKENS):
-        return "prompt contains a control token of the chat template"
-    return None
 
 
 def _text(fields: Any, name: str) -> str | None:

@@ -20,6 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
+from grrm.data.chats import MESSAGES
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.data.parquet import count_rows, iter_rows, write_rows
@@ -81,26 +82,48 @@ def _numbers(rows: Sequence[RejectedRow]) -> str:
 
 
 def convert_to_src_tgt(
-    rows: Path | UserRows, out_jsonl: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
+    rows: Path | UserRows,
+    out_jsonl: Path,
+    prompt_type: str = "codeblock-think",
+    without: Collection[int] = (),
+    as_messages: bool = False,
 ) -> ConversionReport:
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
     Rows whose number is in `without` are left out silently.
+
+    With `as_messages` lines have `messages` in place of `src`; the trainer's tokenizer applies its template to them.
+
     Raises UserError for an unknown prompt type, an unreadable or empty file, or one without a usable row.
     """
-    return _convert(rows, out_jsonl, prompt_type, render_tgt, ("trg_text",), without)
+
+    def line(task: TranslationTask) -> dict[str, Any]:
+        return _prompt_fields(task, prompt_type, as_messages) | {"tgt": render_tgt(task)}
+
+    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text",), without)
 
 
 def convert_to_sft(
-    rows: Path | UserRows, out_jsonl: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
+    rows: Path | UserRows,
+    out_jsonl: Path,
+    prompt_type: str = "codeblock-think",
+    without: Collection[int] = (),
+    as_messages: bool = False,
 ) -> ConversionReport:
-    """Write `{"src": prompt, "tgt": response}` lines for the cold start; otherwise like `convert_to_src_tgt`."""
+    """Write `{"src": prompt, "tgt": response}` lines for the cold start; otherwise like `convert_to_src_tgt`.
 
-    def response(task: TranslationTask) -> str:
-        return render_response(task.reference or "", prompt_type)
+    With `as_messages` the response is the last message.
+    """
 
-    return _convert(rows, out_jsonl, prompt_type, response, (), without)
+    def line(task: TranslationTask) -> dict[str, Any]:
+        response = render_response(task.reference or "", prompt_type)
+        fields = _prompt_fields(task, prompt_type, as_messages)
+        if not as_messages:
+            return fields | {"tgt": response}
+        return {MESSAGES: [*fields[MESSAGES], {"role": "assistant", "content": response}]}
+
+    return _convert(rows, out_jsonl, prompt_type, line, (), without)
 
 
 def convert_to_rows(
@@ -130,7 +153,7 @@ def convert_to_rows(
 
 def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
     """Return the reason to leave a row with the values of `COLUMNS` out of training; None where there is none."""
-    line = _line(values, prompt_type, render_tgt, optional)
+    line = _line(values, prompt_type, lambda task: {"src": render_prompt(task, prompt_type)}, optional)
     return line if isinstance(line, str) else None
 
 
@@ -138,6 +161,14 @@ def render_prompt(task: TranslationTask, prompt_type: str) -> str:
     """The complete text a policy continues: chat-templated, except `SSR`, which is its own template."""
     prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, prompt_type)
     return prompt if prompt_type == "SSR" else render_chatml(prompt)
+
+
+def _prompt_fields(task: TranslationTask, prompt_type: str, as_messages: bool) -> dict[str, Any]:
+    """The prompt of a line: complete, or as messages."""
+    if not as_messages:
+        return {"src": render_prompt(task, prompt_type)}
+    prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, prompt_type)
+    return {MESSAGES: [{"role": "user", "content": prompt}]}
 
 
 def render_response(translation: str, prompt_type: str) -> str:
@@ -177,7 +208,7 @@ def write_lines(
     rows: Path | UserRows,
     out_jsonl: Path,
     columns: Sequence[str],
-    line_of: Callable[[tuple[Any, ...]], dict[str, str] | str],
+    line_of: Callable[[tuple[Any, ...]], dict[str, Any] | str],
     optional: tuple[str, ...] = (),
     without: Collection[int] = (),
 ) -> ConversionReport:
@@ -218,18 +249,21 @@ def _convert(
     rows: Path | UserRows,
     out_jsonl: Path,
     prompt_type: str,
-    make_tgt: Callable[[TranslationTask], str],
+    make_line: Callable[[TranslationTask], dict[str, Any]],
     optional: tuple[str, ...],
     without: Collection[int],
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
-    line_of = partial(_line, prompt_type=prompt_type, make_tgt=make_tgt, optional=optional)
+    line_of = partial(_line, prompt_type=prompt_type, make_line=make_line, optional=optional)
     return write_lines(rows, out_jsonl, COLUMNS, line_of, optional, without)
 
 
 def _line(
-    values: tuple[Any, ...], prompt_type: str, make_tgt: Callable[[TranslationTask], str], optional: tuple[str, ...]
-) -> dict[str, str] | str:
+    values: tuple[Any, ...],
+    prompt_type: str,
+    make_line: Callable[[TranslationTask], dict[str, Any]],
+    optional: tuple[str, ...],
+) -> dict[str, Any] | str:
     """The line of one row, or the reason why there is none."""
     values = tuple(
         None if name in optional and isinstance(value, str) and not value.strip() else value
@@ -241,10 +275,9 @@ def _line(
     source, reference, src_lang, trg_lang = values
     task = TranslationTask(source, src_lang, trg_lang, reference)
     try:
-        prompt = render_prompt(task, prompt_type)
+        return make_line(task)
     except UserError as error:  # a language the prompt cannot name; the other rows are fine
         return str(error)
-    return {"src": prompt, "tgt": make_tgt(task)}
 
 
 def _fault(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...]) -> str | None:

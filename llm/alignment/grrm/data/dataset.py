@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from grrm.data.chats import MESSAGES, RenderMessages, chat_texts
 from grrm.data.convert import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
@@ -29,13 +30,17 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class PromptItem:
-    """One prompt to roll out; `index` is its position in the data set, `label` the text that stands in `tgt`."""
+    """One prompt to roll out; `index` is its position in the data set, `label` the text that stands in `tgt`.
+
+    `is_chat` where the row has messages, which the tokenizer's own template made a prompt of.
+    """
 
     index: int
     prompt_ids: list[int]
     prompt_text: str
     task: TranslationTask
     label: str = ""
+    is_chat: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class SftItem:
     """One supervised example, unpadded. `input_ids` = prompt + response + eos; `labels` has the same length and
     IGNORED_LABEL over the first `prompt_len` tokens, which are not learned; it is not shifted. `decisive` are the
     positions, counted from the first learned token, of those that carry a judgement; None where the row does not say.
+    `is_chat` as in `PromptItem`.
     """
 
     index: int
@@ -52,6 +58,7 @@ class SftItem:
     prompt_text: str
     response_text: str
     decisive: tuple[int, ...] | None = None
+    is_chat: bool = False
 
 
 class TokenizedRows(Sequence[Item]):
@@ -82,6 +89,9 @@ class PromptDataset(TokenizedRows[PromptItem]):
     task in JSON is the reference of the translation prompt in `src`. With `any_task` it may be a label of any kind: the
     task of such a row has the prompt as its source, no languages, and the label in the place of a reference.
 
+    A row may have `messages` instead of a prompt, of which `render` makes one; an assistant's message at the end is not
+    part of it, but stands for a `tgt` that is missing.
+
     Raises UserError naming file and line for a missing or empty file, a line that is not a JSON object, a missing
     key, a value that is neither text nor a one-element list of text, or a row without a translation task; and when no
     prompt is short enough.
@@ -95,11 +105,12 @@ class PromptDataset(TokenizedRows[PromptItem]):
         prompt_key: str = "src",
         response_key: str = "tgt",
         any_task: bool = False,
+        render: RenderMessages | None = None,
     ) -> None:
         super().__init__()
         self._any_task = any_task
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
-            prompt, tgt = _value(path, number, row, prompt_key), _value(path, number, row, response_key)
+            prompt, tgt, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
             self.n_total += 1
             try:
                 task = self._task(row, prompt, tgt, response_key)
@@ -107,7 +118,7 @@ class PromptDataset(TokenizedRows[PromptItem]):
                 raise UserError(f"{path} line {number}: {error}") from error
             prompt_ids = encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
-                self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task, tgt))
+                self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task, tgt, is_chat))
         report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
 
     def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
@@ -128,7 +139,7 @@ class SftDataset(TokenizedRows[SftItem]):
 
     With `train_on_prompt` all tokens behind the first are learned, not only those of the response. A row's `decisive`
     are [start, end) characters of the response: each token with one of them is decisive, for which `spans_of` has to
-    say where tokens are.
+    say where tokens are. The response to `messages` is the assistant's at their end; those before it are the prompt.
 
     Raises UserError as PromptDataset does, except that `tgt` may be any text, and for a `decisive` that is no list of
     such ranges.
@@ -144,10 +155,11 @@ class SftDataset(TokenizedRows[SftItem]):
         response_key: str = "tgt",
         train_on_prompt: bool = False,
         spans_of: Spans | None = None,
+        render: RenderMessages | None = None,
     ) -> None:
         super().__init__()
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
-            prompt, response = _value(path, number, row, prompt_key), _value(path, number, row, response_key)
+            prompt, response, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
             self.n_total += 1
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
@@ -158,7 +170,8 @@ class SftDataset(TokenizedRows[SftItem]):
                 if spans_of is not None and row.get(DECISIVE) is not None:
                     inside = _inside(spans_of(response), _ranges(path, number, row[DECISIVE], len(response)))
                     decisive = tuple(len(prompt_ids) - n_ignored + at for at in inside)
-                self._items.append(SftItem(len(self._items), tokens, labels, n_ignored, prompt, response, decisive))
+                item = SftItem(len(self), tokens, labels, n_ignored, prompt, response, decisive, is_chat)
+                self._items.append(item)
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 
 
@@ -202,6 +215,18 @@ def _row(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"{path} line {number} is not a JSON object; each line must be one, with its keys and values")
     return row
+
+
+def _texts(
+    path: Path, number: int, row: dict[str, Any], keys: tuple[str, str], render: RenderMessages | None
+) -> tuple[str, str, bool]:
+    """Prompt and response of a row, and True where they are of its `messages`."""
+    prompt_key, response_key = keys
+    if MESSAGES not in row or prompt_key in row:
+        return _value(path, number, row, prompt_key), _value(path, number, row, response_key), False
+    prompt, answer = chat_texts(path, number, row, render)
+    has_response = response_key in row or answer is None
+    return prompt, _value(path, number, row, response_key) if has_response else str(answer), True
 
 
 def _value(path: Path, number: int, row: dict[str, Any], key: str) -> str:

@@ -35,7 +35,7 @@ def train(config: DPOConfig) -> None:
         held_out=held_out,
         **run.trainer_arguments("dpo"),
     )
-    prompts = (run.tokenizer.decode(pair.candidates.prompt_ids) for pair in pairs)
+    prompts = ((run.tokenizer.decode(pair.candidates.prompt_ids), pair.is_chat) for pair in pairs)
     base = read_trained_with(config.model_name_or_path)
     trainer.trained_with = run.trained_with("dpo", len(pairs), prompts).after(base)
     run.train(trainer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,28 @@ def turns_renderer(
             raise ValueError(_first_line(error)) from error
 
     return render
+
+
+def messages_renderer(tokenizer: Any, directory: Path) -> Callable[[Sequence[Mapping[str, str]]], str]:
+    """As `turns_renderer` of the checkpoint's own template, which is looked up for the first chat.
+
+    What it returns raises UserError for a template that is missing, and ValueError for a chat that has a special token
+    or that the template refuses.
+    """
+    specials = special_tokens(tokenizer)
+
+    @cache
+    def own() -> Callable[[Sequence[Mapping[str, str]]], str]:
+        render = turns_renderer("checkpoint", tokenizer, directory)
+        assert render is not None  # which only the template "none" has not
+        return render
+
+    def rendered(messages: Sequence[Mapping[str, str]]) -> str:
+        if any(token in message["content"] for message in messages for token in specials):
+            raise ValueError("contains a special token of the tokenizer")
+        return own()(messages)
+
+    return rendered
 
 
 def _read_template_file(tokenizer: Any, directory: Path | None) -> None:

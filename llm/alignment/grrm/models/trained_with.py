@@ -80,20 +80,21 @@ class TrainedWith(BaseModel):
         )
 
 
-def trained_with_prompts(prompts: Iterable[str]) -> TrainedWith:
+def trained_with_prompts(prompts: Iterable[tuple[str, bool]]) -> TrainedWith:
     """Return the common traits of complete prompts: the type of those that ask for a translation, their chat template.
 
-    None where they differ; `language_pairs` only if every prompt names its own.
+    With each prompt comes True where the tokenizer's own template made it of messages. None where they differ;
+    `language_pairs` only if every prompt names its own.
     """
     types: set[str] = set()
     templates: set[str | None] = set()
     pairs: set[str | None] = set()
-    for prompt in prompts:
+    for prompt, is_chat in prompts:
         prompt_type, task = prompt_type_of(prompt), recover_mt_task(prompt)
         pairs.add(language_pair(*task[1:]) if task else None)
         if prompt_type is not None:
             types.add(prompt_type)
-            templates.add(_template_of(prompt))
+            templates.add(_template_of(prompt, is_chat))
     return TrainedWith(
         prompt_type=_only(types),
         chat_template=_only(templates),
@@ -152,9 +153,11 @@ def check_same_prompts(model: str, trained: TrainedWith, rows: str, requested: T
             )
 
 
-def _template_of(prompt: str) -> str | None:
+def _template_of(prompt: str, is_chat: bool) -> str | None:
     if prompt.startswith(USER_START) and prompt.endswith(f"{EOS_TEXT}\n{ASSISTANT_START}"):
         return "chatml"
+    if is_chat:
+        return "checkpoint"
     return None if EOS_TEXT in prompt else "none"
 
 

@@ -47,7 +47,7 @@ def trained_with(config: RewardModelConfig, groups: Sequence[GoldGroup], backbon
     pairs = sorted({group.language_pair for group in groups})
     own = training_file("reward", config.train_datasets, len(groups))
     return TrainedWith(
-        chat_template=config.chat_template,
+        chat_template="checkpoint" if all(group.is_chat for group in groups) else config.chat_template,
         prompt_type=None if all(group.is_pair for group in groups) else config.prompt_type,  # a pair brings its own
         language_pairs=None if UNKNOWN_PAIR in pairs else tuple(pairs),
         data=(*backbone.data, own),

@@ -12,7 +12,8 @@ from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
 from grrm.data.held_out import comparable
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
 from grrm.gqm.groups import TranslationTask
-from grrm.models.tokenizer import encoder
+from grrm.models.hub import checkpoint_folder
+from grrm.models.tokenizer import encoder, messages_renderer
 from grrm.models.trained_with import (
     TrainedWith,
     check_same_prompts,
@@ -40,7 +41,8 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
 
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
-    columns = {"prompt_key": config.prompt_key, "response_key": config.response_key}
+    columns: dict[str, Any] = {"prompt_key": config.prompt_key, "response_key": config.response_key}
+    columns["render"] = messages_renderer(tokenizer, checkpoint_folder(config.actor_model_name_or_path))
     if config.reward_routes is not None:
         return MixedPromptDataset(
             Path(path), encoder(tokenizer), config.max_prompt_len, check=check_routed(config), **columns
@@ -59,7 +61,7 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
 def record_training(config: RLConfig, prompts: Sequence[PromptItem]) -> TrainedWith:
     """The training record of the policy. Raises UserError for prompts of another type than it learned."""
     base = read_trained_with(config.actor_model_name_or_path)
-    own = trained_with_prompts(item.prompt_text for item in prompts)
+    own = trained_with_prompts((item.prompt_text, item.is_chat) for item in prompts)
     check_same_prompts(config.actor_model_name_or_path, base, config.train_datasets, own)
     if own.prompt_type is not None:
         is_last_line = own.prompt_type == "Tower" and config.extractor_type == "line"

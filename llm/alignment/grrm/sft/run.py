@@ -15,8 +15,9 @@ from grrm.data.dataset import SftDataset, SftItem
 from grrm.errors import UserError
 from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.gathered_weights import part_of
+from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import policy_class
-from grrm.models.tokenizer import encoder, token_spans
+from grrm.models.tokenizer import encoder, messages_renderer, token_spans
 from grrm.models.trained_with import TrainedWith, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
@@ -48,7 +49,8 @@ def train(config: SFTConfig) -> None:
         **run.trainer_arguments("sft"),
     )
     base = TrainedWith() if config.init_from_config else read_trained_with(config.model_name_or_path or "")
-    trainer.trained_with = run.trained_with("sft", len(dataset), (item.prompt_text for item in dataset)).after(base)
+    prompts = ((item.prompt_text, item.is_chat) for item in dataset)
+    trainer.trained_with = run.trained_with("sft", len(dataset), prompts).after(base)
     run.train(trainer)
 
 
@@ -59,6 +61,7 @@ def read_data(config: SFTConfig, tokenizer: Any) -> tuple[Sequence[SftItem], Seq
 
 def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
     """The rows of a file, tokenised; over-long ones are left out and counted."""
+    folder = checkpoint_folder(config.tokenizer_name_or_path or config.model_name_or_path or "")
     return SftDataset(
         Path(path),
         encoder(tokenizer),
@@ -68,6 +71,7 @@ def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
         response_key=config.response_key,
         train_on_prompt=config.train_on_prompt,
         spans_of=token_spans(tokenizer),
+        render=messages_renderer(tokenizer, folder),
     )
 
 

@@ -13,13 +13,14 @@ from typing import Any
 from tqdm import tqdm
 
 from grrm.config.keys.reward_model import GroupConfig, PairConfig
+from grrm.data.chats import messages_fault
 from grrm.data.dataset import read_rows
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
 from grrm.models.reward_models import CandidateGroup
-from grrm.models.tokenizer import chat_renderer, encoder, special_tokens, text_encoder
+from grrm.models.tokenizer import chat_renderer, encoder, messages_renderer, special_tokens, text_encoder
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class GoldGroup:
     """Candidates of one prompt and their gold scores in units of the loss, aligned.
 
     `is_pair` where gold says which candidate is better, 1 and 0, and not by how much. `n_without_gold` candidates of
-    the row have no gold and are not in the group.
+    the row have no gold and are not in the group. `is_chat` where the prompt was a list of messages.
     """
 
     candidates: CandidateGroup
@@ -42,6 +43,7 @@ class GoldGroup:
     language_pair: str
     is_pair: bool = False
     n_without_gold: int = 0
+    is_chat: bool = False
 
 
 Reader = Callable[[dict[str, Any]], "GoldGroup | str"]
@@ -64,13 +66,23 @@ class PairEncoder:
     def __init__(self, config: PairConfig, tokenizer: Any, directory: Path, end: Sequence[int] = ()) -> None:
         self._limits, self._end = config, list(end)
         self._render = chat_renderer(config.chat_template, tokenizer, directory)
+        self._render_messages = messages_renderer(tokenizer, directory)
         self._encode_prompt, self._encode_text = encoder(tokenizer), text_encoder(tokenizer)
         self._specials = special_tokens(tokenizer)
 
     def pair(self, row: dict[str, Any]) -> GoldGroup | str:
-        """The pair of a row with prompt, chosen and rejected, or why there is none."""
-        prompt = row.get(PAIR_KEYS[0])
-        texts: list[Any] = [row.get(key) for key in PAIR_KEYS[1:]]
+        """The pair of a row with prompt, chosen and rejected, texts or lists of messages, or why there is none."""
+        prompt: Any = row.get(PAIR_KEYS[0])
+        texts: list[Any] = [_single_content(row.get(key)) for key in PAIR_KEYS[1:]]
+        is_chat = isinstance(prompt, list)
+        if is_chat:
+            fault = messages_fault(prompt, ())
+            try:
+                prompt = "" if fault else self._render_messages(prompt)
+            except ValueError as error:
+                fault = str(error)
+            if fault is not None:
+                return f"the prompt {fault}"
         if not isinstance(prompt, str) or not prompt.strip():
             return "the prompt is missing"
         reason = _texts_fault(texts)
@@ -80,7 +92,8 @@ class PairEncoder:
             return reason
         task = recover_mt_task(prompt)
         pair = language_pair(task[1], task[2]) if task else UNKNOWN_PAIR
-        return self._built(prompt, False, texts, (1.0, 0.0), pair, True)
+        group = self._built(prompt, is_chat, texts, (1.0, 0.0), pair, True)
+        return group if isinstance(group, str) else replace(group, is_chat=is_chat)
 
     def _built(
         self,
@@ -138,6 +151,12 @@ class GroupEncoder(PairEncoder):
         gold = tuple(float(score) / self._config.gold_scale for score in scores)
         group = self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
         return group if isinstance(group, str) else replace(group, n_without_gold=n_scores - len(gold))
+
+
+def _single_content(response: Any) -> Any:
+    """The content of a list of one message, which is how preference data sets of chats have a response."""
+    is_message = isinstance(response, list) and len(response) == 1 and isinstance(response[0], dict)
+    return response[0].get("content") if is_message else response
 
 
 def _scores_fault(scores: Any, gold_scale: float) -> str | None:

@@ -90,8 +90,8 @@ class SupervisedRun:
                 "overwrite_output_dir to start over, or name another output_dir"
             )
 
-    def trained_with(self, stage: Stage, n_rows: int, prompts: Iterable[str]) -> TrainedWith:
-        """The training record of the model: `prompts` are those of its `n_rows` rows, complete."""
+    def trained_with(self, stage: Stage, n_rows: int, prompts: Iterable[tuple[str, bool]]) -> TrainedWith:
+        """The training record of the model: `prompts` as in `trained_with_prompts` are those of its `n_rows` rows."""
         own = training_file(stage, self._config.train_datasets, n_rows)
         return trained_with_prompts(prompts).model_copy(update={"data": (own,)})
 

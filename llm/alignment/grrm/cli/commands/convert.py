@@ -1,0 +1,70 @@
+"""`grrm data convert`: a user's sentence pairs as training files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from grrm.cli.options import FILE
+from grrm.errors import UserError
+
+
+def _columns(context: click.Context, option: click.Parameter, value: str | None) -> dict[str, str]:
+    """`src_text=en,trg_text=de` as a mapping."""
+    ours = ("src_text", "trg_text", "src_lang", "trg_lang")
+    pairs = [part.strip().partition("=") for part in value.split(",")] if value else []
+    for name, _, theirs in pairs:
+        if name not in ours or not theirs:
+            message = f"{name!r} is not one of {', '.join(ours)} with =COLUMN behind it"
+            raise click.BadParameter(message, context, option)
+    return {name: theirs for name, _, theirs in pairs}
+
+
+def _list(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    return tuple(value.split(",")) if value else ()
+
+
+@click.command()
+@click.argument("rows", type=FILE)
+@click.argument("out", type=FILE)
+@click.option(
+    "--to", "kind", type=click.Choice(["rl", "sft", "rows"]), help="Task or translation in `tgt`.  [default: both]"
+)
+@click.option("--prompt-type", default="codeblock-think", show_default=True)
+@click.option("--target", type=FILE, help="Text file with the translations of the lines of ROWS.")
+@click.option("--columns", metavar="OURS=YOURS,…", callback=_columns, help="Such as src_text=en,trg_text=de.")
+@click.option("--src-lang", metavar="LANG", help="Source language of every row.  [default: column src_lang]")
+@click.option("--trg-lang", metavar="LANG", help="Target language of every row.  [default: column trg_lang]")
+@click.option("--languages", metavar="LANG,…", callback=_list, help="Of parallel files; zh=zho_Hans names a file's.")
+@click.option("--held-out", type=click.IntRange(1), metavar="N", help="Write N rows with other sources to a file.")
+@click.option("--messages", is_flag=True, help="Write messages in place of ChatML prompts, for the model's template.")
+def convert(
+    out: Path, kind: str | None, prompt_type: str, held_out: int | None, messages: bool, rows: Path, **settings: Any
+) -> None:
+    """Turn sentence pairs into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read.
+
+    ROWS has the columns src_text, trg_text, src_lang and trg_lang, or others that the options name: a parquet, JSON,
+    JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, or lines of text with --target.
+
+    OUT is a .jsonl file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four
+    columns to a .parquet file, which all other commands read. Rows of --held-out go to heldout.parquet, beside OUT or
+    in it.
+    """
+    from grrm.data.convert import convert_to_rows, convert_to_sft, convert_to_src_tgt
+    from grrm.data.held_out import hold_out
+    from grrm.data.layouts.user_rows import UserRows
+
+    if messages and (kind == "rows" or prompt_type == "SSR"):
+        raise UserError("--messages is for lines with a chat's prompt, not for --to rows or the prompt type SSR.")
+    lines = {"as_messages": True} if messages else {}
+    converters: dict[str, Any] = {"sft": convert_to_sft, "rl": convert_to_src_tgt, "rows": convert_to_rows}
+    files = {kind: out} if kind else {name: out / f"{name}.jsonl" for name in ("sft", "rl")}
+    source, without = UserRows(rows, **settings), frozenset[int]()
+    if held_out is not None:
+        held = hold_out(source, (out.parent if kind else out) / "heldout.parquet", held_out, prompt_type)
+        without = held.without
+        click.echo(held.summary())
+    for name, path in files.items():
+        click.echo(converters[name](source, path, prompt_type, without, **lines).summary())
