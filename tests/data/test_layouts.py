@@ -234,12 +234,6 @@ def test_the_splits_of_a_saved_data_set_are_named(tmp_path):
         list(iter_raw_rows(tmp_path))
 
 
-def test_a_name_on_a_hub_is_told_how_to_download_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="huggingface-cli download some/corpus --repo-type dataset"):
-        list(iter_raw_rows(Path("some/corpus")))
-
-
 def test_every_layout_converts_to_the_same_lines(tmp_path):
     results = set()
     for layout in LAYOUTS:

@@ -46,7 +46,8 @@ def convert(
     """Turn sentence pairs into the chat-templated `src`/`tgt` lines that run_rl.py and run_sft.py read.
 
     ROWS has the columns src_text, trg_text, src_lang and trg_lang, or others that the options name: a parquet, JSON,
-    JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, or lines of text with --target.
+    JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, lines of text with --target, or a data set of
+    Hugging Face's hub: OWNER/NAME, with :CONFIGURATION and @SPLIT behind it if need be.
 
     OUT is a .jsonl file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four
     columns to a .parquet file, which all other commands read. Rows of --held-out go to heldout.parquet, beside OUT or

@@ -26,7 +26,9 @@ class RowKeysConfig(Section):
 
     title: ClassVar[str] = "Keys of a row"
 
-    prompt_key: str = key("src", "key of a row's prompt; a row without it has messages, under the tokenizer's own template")
+    prompt_key: str = key(
+        "src", "key of a row's prompt; a row without it has messages, under the tokenizer's own template"
+    )
     response_key: str = key("tgt", "key of its response, or in RL of its translation task", aliases=("label_key",))
 
 

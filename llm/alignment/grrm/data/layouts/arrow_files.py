@@ -54,7 +54,7 @@ def parquet_table(path: Path) -> RowTable:
             yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=columns)
 
     with open_parquet(path, ()) as file:
-        return _table(path, file.schema_arrow, batches, int(file.metadata.num_rows))
+        return arrow_row_table(path, file.schema_arrow, batches, int(file.metadata.num_rows))
 
 
 def arrow_table(path: Path) -> RowTable:
@@ -71,7 +71,7 @@ def arrow_table(path: Path) -> RowTable:
                 yield part if columns is None else part.select(columns)
 
     with _open_arrow(path) as reader:
-        return _table(path, reader.schema, batches)
+        return arrow_row_table(path, reader.schema, batches)
 
 
 def csv_table(path: Path, delimiter: str) -> RowTable:
@@ -117,15 +117,17 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
 
     with arrow_errors(path):
         names = opened(None).schema.names
-    return _table(path, pa.schema([(name, pa.string()) for name in names]), batches)
+    return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), batches)
 
 
-def _table(
+def arrow_row_table(
     path: Path,
     schema: pa.Schema,
     batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]],
     n_rows: int | None = None,
 ) -> RowTable:
+    """A table of the rows in `batches`, of the columns asked for, whose errors of pyarrow become sentences."""
+
     def checked(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with arrow_errors(path):
             yield from batches(columns)

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from grrm.data.layouts.arrow_files import arrow_table, csv_table, parquet_table
+from grrm.data.layouts.hub import hub_table, is_data_set_name
 from grrm.data.layouts.parallel_files import parallel_table, with_language_pairs
 from grrm.data.layouts.table import Row, RowError, RowTable
 from grrm.data.layouts.text_files import json_lines_table, json_table, line_pair_table
@@ -42,7 +43,8 @@ def open_table(
     """The rows of `path` in the layout that its ending names, or with `target` the lines of both.
 
     Args:
-        path: a file, a folder of files of one ending or of `Dataset.save_to_disk`, or one of parallel texts.
+        path: a file, a folder of files of one ending or of `Dataset.save_to_disk`, or one of parallel texts; what is
+            not there and looks like `Owner/Name` is a data set of Hugging Face's hub.
         target: a text file whose lines are the translations of those of `path`.
         src_lang: the language in which a translation memory has the sources; its own where None.
         trg_lang: the language in which a translation memory has the translations; each where None.
@@ -63,9 +65,9 @@ def open_table(
         table = None if has_rows else parallel_table(path)
         return table or _folder_table(path, src_lang, trg_lang)
     if not path.exists():
-        hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)) and not path.suffix and not path.parent.exists()
-        remedy = f"; download it from the hub with `huggingface-cli download {path} --repo-type dataset`" if hub else ""
-        raise UserError(f"{path} does not exist; give the path of a file or folder{remedy}")
+        if is_data_set_name(path) and ending_of(path) not in _TABLES:
+            return hub_table(str(path))
+        raise UserError(f"{path} does not exist; give the path of a file or folder")
     ending = ending_of(path)
     if ending == ".tmx":
         return tmx_table(path, src_lang, trg_lang)
