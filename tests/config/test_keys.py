@@ -38,6 +38,9 @@ class TeaConfig(KettleConfig, StageConfig):
 TEA = Stage("run_tea.py", "Boils water.", TeaConfig, lambda config, given, problems: None)
 
 
+SCOPES = ("rl", "supervised", "common")
+
+
 def row_of(table: str, name: str) -> str:
     (row,) = [line for line in table.splitlines() if line.startswith(f"| `{name}` |")]
     return row
@@ -54,17 +57,17 @@ def test_declared_key_is_in_the_help():
 
 
 def test_declared_key_is_in_the_table_of_keys():
-    table = key_tables((*STAGES, TEA))
+    table = "\n".join(key_tables(scope, (*STAGES, TEA)) for scope in SCOPES)
     assert row_of(table, "water_l") == (
         "| `water_l` | `1.5` | number > 0, ≤ 2, or -1 (litres) | this package | how much is boiled; older name water |"
     )
-    assert "### Kettle\n\nFor `run_tea.py`." in table
+    assert "## Kettle\n\nFor `run_tea.py`." in table
     assert "refused in `run_tea.py`" in row_of(table, "run_name")
     assert "`spout`" not in table
 
 
 def test_declared_key_is_in_the_table_of_support():
-    table = support_table((*STAGES, TEA))
+    table = support_table("supervised", (*STAGES, TEA))
     assert row_of(table, "whistle").endswith("| no effect here | `true` | it is an electric one | `run_tea.py` |")
     assert "| refused | `none or round` | there is one form; remove the key |" in row_of(table, "spout")
     assert "`water_l`" not in table
@@ -105,4 +108,17 @@ def test_every_key_is_explained_on_one_line(stage):
 
 def test_page_without_markers_is_a_sentence():
     with pytest.raises(UserError, match="the page has no markers <!-- algorithms"):
-        with_tables("# Argument files\n")
+        with_tables("# Argument files\n", "docs/arguments.md")
+
+
+def test_every_key_is_on_the_page_of_its_stages():
+    pages = {scope: key_tables(scope) + support_table(scope) for scope in SCOPES}
+    for stage in STAGES:
+        for name in keys_of(stage.config):
+            having = {other.name for other in STAGES if name in keys_of(other.config)}
+            expected = (
+                {"rl"} if having == {"rl"} else {"common", "supervised", "rl"} if "rl" in having else {"supervised"}
+            )
+            shown = {scope for scope, page in pages.items() if f"\n| `{name}` |" in page}
+            assert shown, name
+            assert shown <= expected, name

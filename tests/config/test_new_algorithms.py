@@ -61,7 +61,7 @@ def test_the_shipped_files_are_those_of_all_recipes() -> None:
 
 
 def test_they_are_choices_wherever_choices_are_shown() -> None:
-    for text in (help_text(stage_of(RLConfig)), key_tables(), algorithm_tables()):
+    for text in (help_text(stage_of(RLConfig)), key_tables("rl"), algorithm_tables()):
         assert "sign_of_deviation" in text
         assert "unclipped" in text
     with pytest.raises(UserError, match="did you mean 'unclipped'"):

@@ -1,6 +1,6 @@
 """Declarations of keys and judges, as `--help` of a training script and as tables of the docs.
 
-`python -m grrm.config.document docs/arguments.md` writes the tables of a page anew between their markers.
+`python -m grrm.config.document` writes the tables of all pages anew between their markers.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from grrm.algorithms import ALGORITHMS
@@ -68,10 +69,18 @@ def _accepted(key: Key) -> str:
     return " or ".join(dict.fromkeys(as_written(value) for value in values)) or "left out"
 
 
-def key_tables(stages: Sequence[Stage] = STAGES) -> str:
-    """A heading and a table for each section of the stages, with the keys that take effect."""
+def scope_of(stages: Sequence[Stage]) -> str:
+    """The page that the keys of these stages are on: of RL alone, of other stages, of RL and others."""
+    names = [stage.name for stage in stages]
+    return ("rl" if len(names) == 1 else "common") if "rl" in names else "supervised"
+
+
+def key_tables(scope: str, stages: Sequence[Stage] = STAGES) -> str:
+    """A heading and a table for each section of the stages of a scope, with the keys that take effect."""
     parts = []
     for section, having in _sections(stages):
+        if scope_of(having) != scope:
+            continue
         rows = [
             _row(
                 f"`{key.name}`",
@@ -86,7 +95,7 @@ def key_tables(stages: Sequence[Stage] = STAGES) -> str:
         if rows:
             scripts = _listed([stage.script for stage in having])
             head = ["key", "default", "values", "honoured by", "meaning"]
-            parts.append("\n".join([f"### {section.title}", "", f"For {scripts}.", "", _table(head, rows)]))
+            parts.append("\n".join([f"## {section.title}", "", f"For {scripts}.", "", _table(head, rows)]))
     return "\n\n".join(parts)
 
 
@@ -118,9 +127,9 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def support_table(stages: Sequence[Stage] = STAGES) -> str:
-    """The keys that do nothing or are refused: for which script, with which values they pass, and why."""
-    rows: dict[str, list[str]] = {}
+def support_table(scope: str, stages: Sequence[Stage] = STAGES) -> str:
+    """The keys of a scope that do nothing or are refused: for which script, with which values they pass, and why."""
+    rows: dict[str, list[Stage]] = {}
     for stage in stages:
         for key in keys_of(stage.config).values():
             if key.support.by not in HONOURED:
@@ -131,9 +140,10 @@ def support_table(stages: Sequence[Stage] = STAGES) -> str:
                     f"`{_accepted(key)}`",
                     key.support.note,
                 )
-                rows.setdefault(_row(*cells), []).append(stage.script)
+                rows.setdefault(_row(*cells), []).append(stage)
     head = ["| key | meaning | what happens | unless it is | why | script |", "|---|---|---|---|---|---|"]
-    return "\n".join([*head, *(f"{row} {', '.join(f'`{script}`' for script in rows[row])} |" for row in rows)])
+    ours = {row: having for row, having in rows.items() if scope_of(having) == scope}
+    return "\n".join([*head, *(f"{row} {_listed([stage.script for stage in ours[row]])} |" for row in ours)])
 
 
 def algorithm_tables() -> str:
@@ -172,12 +182,16 @@ def _table(head: Sequence[str], rows: Sequence[str]) -> str:
 
 # The tables of each page, by the name in their markers.
 GENERATED: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "docs/arguments.md": {"algorithms": algorithm_tables, "keys": key_tables, "support": support_table},
+    "docs/arguments.md": {"algorithms": algorithm_tables},
+    **{
+        f"docs/keys_{scope}.md": {"keys": partial(key_tables, scope), "support": partial(support_table, scope)}
+        for scope in ("rl", "supervised", "common")
+    },
     "docs/reward_protocols.md": {"judges": judge_table},
 }
 
 
-def with_tables(text: str, page: str = "docs/arguments.md") -> str:
+def with_tables(text: str, page: str) -> str:
     """Write the tables of today between the markers of a page. Raises UserError when a marker is missing."""
     for name, table in GENERATED[page].items():
         begin, end = f"<!-- {name}: written by python -m grrm.config.document {page} -->", f"<!-- /{name} -->"
@@ -190,11 +204,13 @@ def with_tables(text: str, page: str = "docs/arguments.md") -> str:
 
 
 def main() -> None:
-    """Write the tables into the page that the command line names."""
-    if len(sys.argv) != 2 or sys.argv[1] not in GENERATED:
-        raise UserError(f"name the page: python -m grrm.config.document {' or '.join(GENERATED)}")
-    page = Path(sys.argv[1])
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), sys.argv[1]), encoding="utf-8")
+    """Write the tables into the pages that the command line names, else into all of them."""
+    pages = sys.argv[1:] or list(GENERATED)
+    if not set(pages) <= {*GENERATED}:
+        raise UserError(f"name pages of {', '.join(GENERATED)}, or none for all")
+    for page in pages:
+        text = Path(page).read_text(encoding="utf-8")
+        Path(page).write_text(with_tables(text, page), encoding="utf-8")
 
 
 if __name__ == "__main__":

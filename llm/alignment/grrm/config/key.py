@@ -2,7 +2,7 @@
 
 A group of keys is a `Section`, a pydantic model whose fields are made with `key`. A stage's configuration inherits from
 the sections it has, so that a function says with the section it takes which keys it may read. What a file may contain,
-`--help` and the tables of docs/arguments.md all come from these declarations.
+`--help` and the tables of docs/keys_rl.md and its like all come from these declarations.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _note_unknown(names: Sequence[Any], valid: Sequence[str], problems: Problems
             elsewhere.setdefault(script, []).append(name)
         else:
             near = nearest_name(name, valid)
-            remedy = f"did you mean {near!r}?" if near else "mend or remove it; docs/arguments.md lists the keys."
+            remedy = f"did you mean {near!r}?" if near else "mend or remove it; --help of the script lists the keys."
             problems.add_key(str(name), f"Unknown key {name!r}; {remedy}")
     for script, theirs in elsewhere.items():
         quoted, more = ", ".join(map(repr, theirs)), "s" * (len(theirs) > 1)
