@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.command_line import grrm
 from support.documented import (
     CHECKED,
     Command,
@@ -35,11 +36,12 @@ PAGE, CHINESE = ROOT / "docs/recipe.md", ROOT / "docs/recipe_zh.md"
 PAGES = (PAGE, ROOT / "docs/eax.md", ROOT / "docs/answers.md")
 CONFIG = "llm/config/qwen/reward_server_grrm.yaml"
 LAUNCH = "python -m paddle.distributed.launch"
+STOP = "kill $(jobs -p)"
 FREE_PORTS: dict[str, str] = {}
 
 EXECUTED_HEADS = ("grrm doctor", "grrm data", "grrm plan", "grrm eval ranking", "grrm replay")
 EXECUTED_HEADS += ("grrm report", "grrm export", "grrm rank sampled", "grrm rank x2x_sampled", "cat", "for")
-EXECUTED_HEADS += ("grrm rank answers.parquet --judge answer",)
+EXECUTED_HEADS += ("grrm rank answers.parquet --judge answer", "kill")
 CHECKED_HEADS = ("python3 -m venv", "source", "pip install", "hf download")
 CHECKED_HEADS += (".venv-comet/bin/pip install", ".venv-bleurt/bin/pip install")
 
@@ -163,6 +165,7 @@ SUBSTITUTIONS = (
         "GRRM's scores as gold: chrF, as no tiny model writes verdicts",
         lambda words: give(judge="text_metric")(drop("--model", "--retry", "--max-new-tokens")(words)),
     ),
+    Substitution(("grrm rank", "grrm translate"), "eight GPUs: one process", drop("--devices")),
     Substitution(("grrm eval mt",), "COMET and BLEURT: neither", without("--comet", "--bleurt")),
     Substitution(("grrm eval mt",), "COMET and BLEURT: neither", drop("--bleurt-model")),
 )
@@ -190,12 +193,18 @@ def test_both_languages_have_the_same_commands():
     assert commands_of(CHINESE) == commands_of(PAGE)
 
 
-@pytest.mark.parametrize("command", [one for one in commands_of(PAGE) if one.starts("grrm plan")], ids=lambda c: c.text)
-def test_what_the_page_plans_fits(command):
-    printed = subprocess.run(
-        [sys.executable, "-m", "grrm.cli", *command.words[1:]], capture_output=True, text=True, cwd=ROOT, check=True
-    ).stdout
-    assert re.search(r"^fits as written +yes ", printed, re.MULTILINE), printed
+def test_estimates_of_the_page_are_what_its_plans_print_and_each_fits():
+    tables = [
+        re.findall(r"^\| \[.*\| ([\d.]+ GiB) \| ([\d.]+) (?:hours|小时) \|$", page.read_text(encoding="utf-8"), re.M)
+        for page in (PAGE, CHINESE)
+    ]
+    printed = []
+    for command in (one for one in commands_of(PAGE) if one.starts("grrm plan")):
+        done = grrm(*command.words[1:], cwd=ROOT)
+        (memory,) = re.findall(r"^fits as written +yes  \(([\d.]+ GiB);", done.stdout, re.MULTILINE)
+        (hours,) = re.findall(r"^hours per 1,000 rows, at most +([\d.]+) ", done.stdout, re.MULTILINE)
+        printed.append((memory, hours))
+    assert tables == [printed, printed]
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +255,13 @@ def questions_and_answers(folder: Path) -> None:
     convert_to_src_tgt(folder / "corpus/heldout.parquet", folder / "rl.jsonl", "Tower")
 
 
+def stopped(servers: list[subprocess.Popen[str]]) -> list[int]:
+    """End them as `kill` does; their exit statuses."""
+    for server in servers:
+        server.send_signal(signal.SIGTERM)
+    return [server.wait(timeout=120) for server in servers]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -262,13 +278,14 @@ def test_every_command_of_the_page_works(workplace, page, capsys):
                 server, problems = start_server(workplace, words)
                 servers.append(server)
                 failures += problems
+            elif command.text == STOP:
+                assert stopped(servers) == [0] * len(servers)
+                servers.clear()
             else:
                 failures += run(workplace, words, ENDS_WITH.get(command.text, 0))
             table.append((kind, time.monotonic() - start, command.text, told))
     finally:
-        for server in servers:
-            server.send_signal(signal.SIGTERM)
-        statuses = [server.wait(timeout=120) for server in servers]
+        statuses = stopped(servers)
     with capsys.disabled():
         show(table, time.monotonic() - began, cpu_seconds() - spent)
     assert not failures, "\n".join(failures)
