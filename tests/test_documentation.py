@@ -150,6 +150,12 @@ def test_front_pages_are_short(name: str) -> None:
     assert len(text_of(ROOT / name).splitlines()) <= MAX_LINES[name]
 
 
+def test_the_pages_are_not_too_many_words_to_read() -> None:
+    """Of all pages but the archive and the generated tables of keys; commands and bars of tables are no words."""
+    pages = [page for page in PAGES if page.name not in {"LOG.md"} | GENERATED_KEYS]
+    assert sum(len(re.findall(r"\S*\w\S*", prose_of(page))) for page in pages) <= 35_000
+
+
 @every_page
 def test_every_file_of_the_repository_that_is_named_exists(page: Path) -> None:
     named = [code for code in INLINE_CODE.findall(prose_of(page)) if REPOSITORY_PATH.fullmatch(code)]
