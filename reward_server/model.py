@@ -14,6 +14,7 @@ from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import OpenedGenerator
 from grrm.judges.registry import spec_of
 from grrm.judges.sources import MIXTURE
+from grrm.models.trained_with import checkpoint_template
 
 from .settings import Settings
 
@@ -80,7 +81,10 @@ def open_judge_model(settings: Settings, deadline: Deadline) -> tuple[OpenedGene
             remaining_s=deadline.remaining_s,
         )
         return opened, None
-    folder, template, n_seqs = str(settings.model), settings.chat_template, settings.max_num_seqs
+    folder, n_seqs = str(settings.model), settings.max_num_seqs
+    template = checkpoint_template(
+        folder, settings.chat_template if "chat_template" in settings.model_fields_set else None
+    )
     if settings.backend == FASTDEPLOY:
         # No deadline of FastDeploy's own: `TimedGenerator` stops waiting at the judge's.
         options = settings.fastdeploy_options

@@ -15,6 +15,7 @@ from grrm.models.trained_with import (
     RECORD_FILE,
     TrainedWith,
     check_same_prompts,
+    checkpoint_template,
     read_trained_with,
     trained_with_prompts,
     training_file,
@@ -53,6 +54,18 @@ def test_prompts_that_the_tokenizers_template_made_of_messages_name_it() -> None
     chat = trained_with_prompts([(f"[USER]{prompt}[MODEL]", True)])
     assert (chat.chat_template, chat.prompt_type, chat.language_pairs) == ("checkpoint", "Tower", ("de-en",))
     assert trained_with_prompts([(render_prompt(TASK, "Tower"), True)]).chat_template == "chatml"
+    assert trained_with_prompts([("[USER]Judge these.[MODEL]", True)]).chat_template == "checkpoint"
+
+
+def test_a_checkpoint_is_asked_under_its_template_and_a_contradiction_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert checkpoint_template(tmp_path, None) == "chatml"
+    write_trained_with(tmp_path, TrainedWith(chat_template="checkpoint"))
+    assert checkpoint_template(tmp_path, None) == checkpoint_template(tmp_path, "checkpoint") == "checkpoint"
+    assert not caplog.records
+    assert checkpoint_template(tmp_path, "none") == "none"
+    assert "was trained with the chat template checkpoint, and is asked with none" in caplog.text
 
 
 def test_what_is_written_is_read_again_and_later_stages_add_to_it(tmp_path: Path) -> None:

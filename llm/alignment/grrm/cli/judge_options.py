@@ -130,9 +130,11 @@ def judge_opener(
     """
     from grrm.inference.rank import METRIC_SECONDS
     from grrm.judges.spec import Process
+    from grrm.models.trained_with import checkpoint_template
 
     _refuse_model_options(spec)
     model, template = take_model_options(flags), flags.pop("chat_template")
+    explicit = template if is_explicit("--chat-template") else None
     options = spec.read({**_options_of_flags(spec, flags, assignments), **assignments})
     for group in groups:
         options.check_task(group.task)
@@ -140,16 +142,17 @@ def judge_opener(
     def reward_model(name: str, options: Any) -> Judge:
         from grrm.inference.reward_scoring import open_reward_judge
 
-        recorded = template if is_explicit("--chat-template") else None
         opened = open_reward_judge(
-            str(model.model), name, options, chat_template=recorded, dtype=model.dtype, metrics=metrics
+            str(model.model), name, options, chat_template=explicit, dtype=model.dtype, metrics=metrics
         )
         opened.warns = False  # the summary says it
         return opened
 
     process = Process(
         spec.name,
-        generator=lambda: model.open(template, marks_unanswered=True),
+        generator=lambda: model.open(
+            template if model.urls else checkpoint_template(str(model.model), explicit), marks_unanswered=True
+        ),
         reward_model=reward_model,
         model=model.model,
         served_model=model.served,

@@ -107,7 +107,7 @@ _MODEL = (
         "--chat-template",
         type=click.Choice((*CHAT_TEMPLATES, SERVER_TEMPLATE)),
         default="chatml",
-        show_default=True,
+        show_default="as the folder records, else chatml",
         help="Chat format; server: the chat endpoint of --url.",
     ),
     click.option(

@@ -20,6 +20,7 @@ from grrm.judges.mixture import MixtureJudge, Part
 from grrm.judges.registry import open_judge
 from grrm.judges.sources import DEADLINE_S, JudgeSource
 from grrm.judges.spec import Process
+from grrm.models.trained_with import checkpoint_template
 from grrm.rewards.client import RewardClient
 from grrm.rewards.gates import Gates, read_gates
 
@@ -108,7 +109,7 @@ def open_source(source: JudgeSource, host: Host = OWN_HOST) -> Judge:
         reward_model=partial(
             open_reward_judge,
             str(source.model),
-            chat_template=source.chat_template if "chat_template" in source.model_fields_set else None,
+            chat_template=_explicit_template(source),
             own_process=host.is_own,
             dtype=host.dtype,
         ),
@@ -125,6 +126,10 @@ def open_source(source: JudgeSource, host: Host = OWN_HOST) -> Judge:
 def token_of(source: JudgeSource) -> str | None:
     """The bearer token of the source's servers. Raises UserError for a file that has none."""
     return None if source.token_file is None else token_from_file(source.token_file, f"token_file of {source.title}")
+
+
+def _explicit_template(source: JudgeSource) -> str | None:
+    return source.chat_template if "chat_template" in source.model_fields_set else None
 
 
 def _servers(source: JudgeSource, seconds: float) -> OpenedGenerator:
@@ -144,7 +149,7 @@ def _servers(source: JudgeSource, seconds: float) -> OpenedGenerator:
 def _checkpoint(source: JudgeSource, host: Host) -> OpenedGenerator:
     model = open_model(
         str(source.model),
-        chat_template=source.chat_template,
+        chat_template=checkpoint_template(str(source.model), _explicit_template(source)),
         dtype=host.dtype,
         free_memory_fraction=host.memory_fraction,
         quiet=host.is_own,

@@ -16,6 +16,7 @@ from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
 from grrm.judges.spec import SPECS, JudgeSpec, Needs, Process
+from grrm.models.trained_with import checkpoint_template
 
 # The options of generative judges of translations in GRRM's inference tool, where they differ from the judges' own.
 TOOL_OPTIONS: Mapping[str, object] = {"temperature": 1.0, "max_new_tokens": 4096, "retries": 6}
@@ -74,7 +75,7 @@ def rank(
         judge: a judge of the registry, or a function of your own, `module:function`.
         references: a translation, the true answer or the scoring criteria for every source, if the judge reads it.
         settings: `batch_rows`, `progress(done, total)`, options of the judge (by name or together as `judge_options`),
-            settings of `open_generator`, such as `chat_template` (None: chatml, for a reward model its folder's) and
+            settings of `open_generator`, such as `chat_template` (None: the folder's, else chatml) and
             `dtype`, or `model` and `tokenizer` for an open engine. Defaults of generative judges are those of GRRM's
             inference tool.
 
@@ -138,6 +139,9 @@ def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Map
 
 def _process(spec: JudgeSpec, model_path: str | Path | None, settings: dict[str, Any]) -> Process:
     urls, seconds = settings.get("urls", ()), min(settings.get("deadline_s", SERVER_WAIT_S), SERVER_WAIT_S)
+    has_folder = model_path is not None and not urls and "model" not in settings
+    if spec.needs == "generator" and has_folder:
+        settings = settings | {"chat_template": checkpoint_template(str(model_path), settings.get("chat_template"))}
     return Process(
         spec.name,
         generator=lambda: generator_for(model_path, **settings),

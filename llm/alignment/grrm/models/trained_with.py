@@ -11,6 +11,7 @@ without grrm.json.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +22,13 @@ from grrm.config.values import is_hub_name
 from grrm.data.atomic import atomic_path
 from grrm.data.downloads import sha256_of
 from grrm.errors import UserError
-from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
+from grrm.gqm.chat import ASSISTANT_START, CHAT_TEMPLATES, EOS_TEXT, USER_START
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import MTPromptType, prompt_type_of, recover_mt_task
 from grrm.models.hub import checkpoint_folder
+
+logger = logging.getLogger(__name__)
 
 RECORD_FILE = "grrm.json"
 OLDER_FILE, OLDER_KEY = "reward_model.json", "trained_with"
@@ -83,21 +86,24 @@ class TrainedWith(BaseModel):
 def trained_with_prompts(prompts: Iterable[tuple[str, bool]]) -> TrainedWith:
     """Return the common traits of complete prompts: the type of those that ask for a translation, their chat template.
 
-    With each prompt comes True where the tokenizer's own template made it of messages. None where they differ;
-    `language_pairs` only if every prompt names its own.
+    With each prompt comes True where the tokenizer's own template made it of messages. Without translations the
+    template is that of all prompts. None where they differ; `language_pairs` only if every prompt names its own.
     """
     types: set[str] = set()
     templates: set[str | None] = set()
+    translation_templates: set[str | None] = set()
     pairs: set[str | None] = set()
     for prompt, is_chat in prompts:
         prompt_type, task = prompt_type_of(prompt), recover_mt_task(prompt)
         pairs.add(language_pair(*task[1:]) if task else None)
+        template = _template_of(prompt, is_chat)
+        templates.add(template)
         if prompt_type is not None:
             types.add(prompt_type)
-            templates.add(_template_of(prompt, is_chat))
+            translation_templates.add(template)
     return TrainedWith(
         prompt_type=_only(types),
-        chat_template=_only(templates),
+        chat_template=_only(translation_templates or templates),
         language_pairs=None if None in pairs or not pairs else tuple(sorted(map(str, pairs))),
     )
 
@@ -128,6 +134,17 @@ def read_trained_with(model: str | Path) -> TrainedWith:
     except (OSError, ValueError, AttributeError) as error:
         raise _nonsense(path, str(error)) from error
     return TrainedWith()
+
+
+def checkpoint_template(model: str | Path, requested: str | None) -> str:
+    """The chat template to ask a checkpoint with: `requested`, else the one that it was trained with, else ChatML.
+
+    A contradiction is told on the console. Raises UserError as `read_trained_with` does.
+    """
+    trained = read_trained_with(model).chat_template
+    if requested is not None and trained not in (None, requested):
+        logger.warning("'%s' was trained with the chat template %s, and is asked with %s", model, trained, requested)
+    return requested or trained or CHAT_TEMPLATES[0]
 
 
 def write_trained_with(folder: Path, record: TrainedWith) -> None:

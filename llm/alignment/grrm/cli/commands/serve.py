@@ -80,7 +80,7 @@ def serve(
     """
     from grrm.engine.open import open_model, prepare_paddle
     from grrm.engine.scheduler import BatchScheduler
-    from grrm.models.trained_with import read_trained_with
+    from grrm.models.trained_with import checkpoint_template
     from grrm_reward_server.completions.app import CompletionsApp
     from grrm_reward_server.completions.replies import ServedModel
     from grrm_reward_server.processes import Process, fork_replicas
@@ -90,7 +90,7 @@ def serve(
     engine = {key: options.pop(key) for key in ("dtype", "max_num_seqs", "memory_fraction")}
     settings = CompletionSettings(request_timeout_s=request_timeout, allowed_hosts=list(allowed_hosts), **options)
     processes = _processes(devices, tensor_parallel)
-    template = chat_template or read_trained_with(model).chat_template or CHAT_TEMPLATES[0]
+    template = checkpoint_template(model, chat_template)
     with listening(settings) as (listener, token):
         process = fork_replicas(processes, tensor_parallel or 1) if processes else Process()
         if process.n_ranks > 1:
