@@ -122,7 +122,7 @@ def _processes(devices: str | None, n_ranks: int | None) -> list[dict[str, str]]
         if n_ranks is not None:
             raise UserError("--tensor-parallel divides a model among devices: name them with --devices")
         return []
-    found = list(environments(devices).values())
-    if len(found) % (n_ranks or 1):
-        raise UserError(f"--tensor-parallel {n_ranks} does not divide the {len(found)} devices of --devices {devices}")
-    return found
+    chosen = list(environments(devices).values())
+    if len(chosen) % (n_ranks or 1):
+        raise UserError(f"--tensor-parallel {n_ranks} does not divide the {len(chosen)} devices of --devices {devices}")
+    return chosen
