@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from grrm.errors import UserError
-from grrm.http_client.bearer import token_from_env, token_from_file
+from grrm.http_client.exchange import token_from_env, token_from_file
 
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 

@@ -17,7 +17,7 @@ from flask import g, request
 from pydantic import BaseModel, ValidationError
 
 from grrm.errors import first_error
-from grrm.http_client.messages import DEADLINE_HEADER
+from grrm.http_client.exchange import DEADLINE_HEADER
 
 from .problems import RequestProblem
 from .settings import Settings

@@ -9,7 +9,7 @@ from grrm.engine.open import open_fastdeploy, open_model, open_servers
 from grrm.engine.options import FASTDEPLOY, OptionNames, check_reward_model_options, choose_back_end
 from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
-from grrm.http_client.bearer import token_from_env
+from grrm.http_client.exchange import token_from_env
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.interface import OpenedGenerator
 from grrm.judges.registry import spec_of

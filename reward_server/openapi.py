@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from grrm.http_client.messages import DEADLINE_HEADER
+from grrm.http_client.exchange import DEADLINE_HEADER
 from grrm.rewards.protocol import PartialAnswer, Problem, ScoreAnswer, ScoreRequest
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 

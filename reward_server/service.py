@@ -15,7 +15,7 @@ from dataclasses import replace
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.deadline import Abandoned, DeadlinePassed
 from grrm.judges.gated import GatedJudge
-from grrm.rewards.constant_scores import ConstantScoreAlarm
+from grrm.rewards.group_filter import ConstantScoreAlarm
 from grrm.rewards.protocol import WireVerdict, wire_verdict
 
 from .hosting import HostedJudge

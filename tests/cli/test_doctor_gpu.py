@@ -11,7 +11,7 @@ import pytest
 from support.fused_reference import reference_operators
 
 from grrm.cli import gpu_check
-from grrm.cli.commands.doctor_gpu import examine_gpu
+from grrm.cli.commands.doctor import examine_gpu
 from grrm.cli.gpu_check import CHECKS, Reference, Target, run_check
 
 

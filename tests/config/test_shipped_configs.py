@@ -10,8 +10,7 @@ import pytest
 
 from grrm.config import DPOConfig, Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
 from grrm.config.load import read_yaml, switches_without_effect
-from grrm.config.plan import Machine, plan_of_file
-from grrm.config.planned_file import PLANNED, write_planned
+from grrm.config.plan import PLANNED, Machine, plan_of_file, write_planned
 from grrm.config.values import is_hub_name
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.token_scores import token_scores
 
-from grrm.models.attention_ranges import dense_mask
 from grrm.models.cpu_layers.operators import attention, available, rms_norm, rotate, score_tokens, swiglu
-from grrm.models.packing import pack_rows
+from grrm.models.packing import dense_mask, pack_rows
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
 EPSILON = 1e-6

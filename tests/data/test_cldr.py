@@ -4,8 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from grrm.data.corpora import cldr
-from grrm.data.corpora.kinds import dates, quantities, territories
+from grrm.data.corpora import cldr, dates, phrases, quantities
 from grrm.data.corpora.phrase import Draws, side_of
 from grrm.errors import UserError
 
@@ -30,7 +29,7 @@ def test_every_unit_currency_and_place_on_the_lists_has_a_name(language: str) ->
     for value in (Decimal(1), Decimal(2), Decimal(5), Decimal("1.5")):
         assert [unit for unit in units if cldr.measure(value, unit, language) is None] == []
     assert [c for c in quantities.CURRENCIES if cldr.money_in_words(Decimal(5), c, language) is None] == []
-    names = [cldr.territory(code, language) for code in territories.TERRITORIES]
+    names = [cldr.territory(code, language) for code in phrases.TERRITORIES]
     assert None not in names
     assert len(set(names)) == len(names)
 

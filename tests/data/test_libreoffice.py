@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from grrm.cli import grrm
-from grrm.data.corpora.help_page import page_segments
-from grrm.data.corpora.libreoffice import build_libreoffice, deb_files
+from grrm.data.corpora.libreoffice import build_libreoffice, deb_files, page_segments
 from grrm.data.corpora.translations import letters_of
 from grrm.errors import UserError
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.data.prompt_sampler import PromptSampler
 from grrm.errors import UserError
+from grrm.rl.batch_sampler import PromptSampler
 
 SIZES = st.integers(1, 40)
 SEEDS = st.integers(0, 2**31)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from grrm.evaluation.human_gold.agreement import agreement, calibrated_pairs, pearson_by_row, tau_b
-from grrm.evaluation.human_gold.card import annotators_agreement, mean_agreement
-from grrm.evaluation.human_gold.clusters import significance_clusters
+from grrm.evaluation.human_gold.card import annotators_agreement, mean_agreement, significance_clusters
 
 NAN = math.nan
 

@@ -6,7 +6,7 @@ import pytest
 from support.metric_environments import BLEURT, COMET, TORCH, install, make_environment
 
 from grrm.errors import UserError
-from grrm.evaluation.neural_scorers import NeuralScorer
+from grrm.evaluation.mt_scores import NeuralScorer
 
 
 @pytest.fixture

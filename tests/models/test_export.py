@@ -23,7 +23,7 @@ from grrm.errors import UserError
 from grrm.models import export, shards
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.export import export_policy
-from grrm.models.pickled import PICKLED
+from grrm.models.shards import PICKLED
 
 SHAPES = json.loads((Path(__file__).parent / "transformers_shapes.json").read_text())
 ROW = paddle.to_tensor([[3, 17, 200, 5, 9, 41, 260, 7]])

@@ -10,8 +10,7 @@ import paddle.nn.functional as F
 import pytest
 from paddlenlp.transformers.qwen2 import modeling
 
-from grrm.models.attention_ranges import dense_mask, flashmask_ends
-from grrm.models.packing import pack_rows
+from grrm.models.packing import dense_mask, flashmask_ends, pack_rows
 from grrm.models.policy import policy_class
 
 # As PaddleNLP has it: a test that ran before may have put the CPU's form in its place.

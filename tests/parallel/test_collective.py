@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from grrm.errors import UserError
-from grrm.parallel.collective import CollectiveFailure, run_together
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import CollectiveFailure, DataRanks, run_together
 
 
 class Ranks:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from grrm.evaluation.ranking import JudgedGroup
-from grrm.reward_model.held_out import MARGIN_EDGES, console_line, details, pair_margins, summary
+from grrm.reward_model.trainer import MARGIN_EDGES, console_line, details, pair_margins, summary
 
 GROUPS = [
     JudgedGroup("en-de", [3.0, 1.0, 1.0], [2.0, 0.0, 5.0]),

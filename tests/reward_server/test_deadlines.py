@@ -13,7 +13,7 @@ from support.reward_servers import reward_server
 from support.scripted_server import ScriptedServer, check_right, client, make_groups, ok, right_answer, send, status
 from support.stopped_clock import PATIENCE_S, stop_clock
 
-from grrm.http_client.messages import DEADLINE_HEADER
+from grrm.http_client.exchange import DEADLINE_HEADER
 from grrm.rewards.protocol import PartialAnswer
 
 

@@ -15,7 +15,7 @@ from support.text_models import TIMEOUT, TextModel
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
-from grrm.http_client.messages import AnswerError
+from grrm.http_client.exchange import AnswerError
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import OpenedGenerator

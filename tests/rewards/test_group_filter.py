@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from grrm.gqm.groups import Status
-from grrm.rewards.constant_scores import FIRST_ALARM, ConstantScoreAlarm
 from grrm.rewards.group_filter import (
+    FIRST_ALARM,
+    ConstantScoreAlarm,
     GroupSignal,
     classify_group,
     informative_groups,

@@ -13,7 +13,7 @@ from grrm.data.answers import convert_answers
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.knights_and_knaves import paddlenlp_knights_and_knaves
+from grrm.rewards.rule_rewards import paddlenlp_knights_and_knaves
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.reward_sources import build_rewarder
 from grrm.rl.reward_stage import reward

@@ -13,8 +13,7 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.group_filter import GroupSignal, classify_group
-from grrm.rewards.overlong import OverlongConfig, overlong_penalty
-from grrm.rewards.shaping import ShapingConfig, shape_rewards
+from grrm.rewards.shaping import OverlongConfig, ShapingConfig, overlong_penalty, shape_rewards
 
 TASK = TranslationTask("Hallo", "de", "en", "Hello")
 RECIPE = ShapingConfig(0.01, -0.04, OverlongConfig(max_resp_len=60, buffer_len=20, penalty_factor=0.04))

@@ -10,7 +10,7 @@ import pytest
 from support.rl_processes import TinyWorld, entry_command, held_out_settings, train_here
 
 from grrm.config import RLConfig, load_config
-from grrm.config.evaluation_checks import held_out_metrics
+from grrm.config.rollout_checks import held_out_metrics
 from grrm.errors import UserError
 from grrm.rl import run as rl_run
 from grrm.tracking.metrics_log import read_metrics

@@ -13,8 +13,7 @@ from support.stopped_clock import PATIENCE_S, stop_clock
 
 from grrm.config import RLConfig
 from grrm.gqm.groups import Status, Verdict
-from grrm.parallel.collective import CollectiveFailure
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import CollectiveFailure, DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig

@@ -21,7 +21,7 @@ from grrm.rl.losses import (
     merge_metrics,
     policy_objective,
 )
-from grrm.rl.losses.terms import KL_TYPES
+from grrm.rl.losses.objective import KL_TYPES
 
 FIELDS = ("logprobs_RT", "old_logprobs_RT", "advantages_RT", "mask_RT", "ref_logprobs_RT", "entropy_RT")
 FULL = {"sft_coeff": 0.1, "kl_loss_coeff": 0.05, "entropy_coeff": 0.02, "pg_loss_coeff": 0.9}

@@ -13,7 +13,7 @@ from support.rl_processes import TinyWorld, entry_command, metrics_of, on_ranks,
 from grrm.config import RLConfig, prepare
 from grrm.errors import UserErrors
 from grrm.models.packing import lay_out
-from grrm.rl.schedule import micro_batches_of
+from grrm.rl.experience_maker import micro_batches_of
 
 BUDGET = {"max_tokens_per_micro_batch": "120"}
 

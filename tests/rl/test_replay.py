@@ -28,7 +28,7 @@ from grrm.rl.experience import advantage_inputs
 from grrm.rl.experience_maker import Experience
 from grrm.rl.replay import replay
 from grrm.rl.reward_stage import RewardStage, reward, shaping_config
-from grrm.tracking.opinions import read_opinions
+from grrm.tracking.report.selection import read_opinions
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
 
 

@@ -21,8 +21,7 @@ from grrm.models.trained_with import TrainedWith
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.overlong import OverlongConfig
-from grrm.rewards.shaping import ShapingConfig
+from grrm.rewards.shaping import OverlongConfig, ShapingConfig
 from grrm.rl import reward_sources
 from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewarder
 from grrm.rl.reward_stage import RewardStage, RowRewardStage, reward

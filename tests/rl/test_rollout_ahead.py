@@ -16,8 +16,7 @@ from grrm.config import RLConfig
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion
 from grrm.errors import UserError
-from grrm.parallel.collective import CollectiveFailure
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import CollectiveFailure, DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.batch_sampler import BatchSampler

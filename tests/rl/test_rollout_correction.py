@@ -11,7 +11,7 @@ import pytest
 from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.derive_objective import policy_loss_config
 from grrm.rl.losses import count_denominators, merge_metrics, policy_objective
-from grrm.rl.losses.rollout_correction import rollout_correction
+from grrm.rl.losses.objective import rollout_correction
 
 LN = np.log
 

@@ -16,9 +16,8 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.failure_policy import FailurePolicy, RewardFailure
 from grrm.rewards.group_filter import GroupSignal, classify_group
-from grrm.rewards.overlong import OverlongConfig
 from grrm.rewards.rule_rewards import RULE_REWARDS
-from grrm.rewards.shaping import ShapingConfig
+from grrm.rewards.shaping import OverlongConfig, ShapingConfig
 from grrm.rl.experience_maker import Experience
 from grrm.rl.metrics import rollout_metrics
 from grrm.rl.reward_sources import build_rewarder

@@ -14,7 +14,7 @@ import paddle
 from paddle import Tensor
 from paddle.incubate.nn.functional import block_multihead_attention, fused_rms_norm
 
-from grrm.engine.paddle.gpu_operators import FusedOperators
+from grrm.engine.paddle.gpu_decoder import FusedOperators
 
 _INTEGERS = (
     "seq_lens_encoder",

@@ -12,7 +12,7 @@ from support.rl_processes import rollouts_of
 from grrm.evaluation import verdict
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.tracking.opinions import write_opinions
+from grrm.tracking.report.selection import write_opinions
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, group_record
 
 HOSTILE = (

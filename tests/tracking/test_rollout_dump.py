@@ -8,7 +8,7 @@ import pytest
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.rewards.mixing import counted, mix
-from grrm.tracking.opinions import read_opinions, write_opinions
+from grrm.tracking.report.selection import read_opinions, write_opinions
 from grrm.tracking.rollout_dump import RolloutDump, group_record, part_of, read_rollouts
 
 

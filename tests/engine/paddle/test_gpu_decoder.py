@@ -14,8 +14,7 @@ import pytest
 from support.fused_reference import block_attention, reference_operators, rms_norm
 
 from grrm.engine.block_cache import BLOCK
-from grrm.engine.paddle.gpu_decoder import GpuDecoder
-from grrm.engine.paddle.gpu_operators import attention_arguments, paddle_operators
+from grrm.engine.paddle.gpu_decoder import GpuDecoder, attention_arguments, paddle_operators
 from grrm.engine.paddle.plain_decoder import PlainDecoder
 
 WIDE = {"hidden_size": 192, "max_position_embeddings": 200}  # heads of 32 numbers, which the CUDA kernel takes

@@ -7,7 +7,7 @@ import pytest
 from support.fused_reference import reference_operators
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.paddle import gpu_operators
+from grrm.engine.paddle import gpu_decoder
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine, choose_decoder
 from grrm.engine.paddle.gpu_decoder import GpuDecoder
@@ -18,7 +18,7 @@ STOPS = (0, 1, 2, 3)
 
 @pytest.fixture
 def on_gpu_operators(monkeypatch):
-    monkeypatch.setattr(gpu_operators, "paddle_operators", reference_operators)
+    monkeypatch.setattr(gpu_decoder, "paddle_operators", reference_operators)
 
 
 def decoder_class(model, use_kernels=True):

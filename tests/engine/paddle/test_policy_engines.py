@@ -14,7 +14,7 @@ from support.tiny_models import naive_logits
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
-from grrm.engine.paddle.parked import ParkedWeights
+from grrm.engine.paddle.policy_engines import ParkedWeights
 
 OTHERS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("tied", "llama", "undivided")]
 

@@ -13,8 +13,7 @@ from grrm.judges.dedup import DistinctJudge, dedup_texts, subgroup
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.overlong import OverlongConfig
-from grrm.rewards.shaping import ShapingConfig, shape_rewards
+from grrm.rewards.shaping import OverlongConfig, ShapingConfig, shape_rewards
 
 
 def group_rewards(row):

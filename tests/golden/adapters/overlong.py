@@ -1,6 +1,6 @@
 """Length penalties: of the recipe, capped, and of PaddleNLP and DAPO, which add what ours subtracts."""
 
-from grrm.rewards.overlong import OverlongConfig, overlong_penalty
+from grrm.rewards.shaping import OverlongConfig, overlong_penalty
 
 
 def penalty(row):

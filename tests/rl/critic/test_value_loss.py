@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from grrm.rl.critic.value_loss import ValueInputs, value_loss
+from grrm.rl.critic.trainer import ValueInputs, value_loss
 from grrm.rl.losses.aggregation import count_denominators
 
 MASK = np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=np.float32)

@@ -9,16 +9,13 @@ from typing import Any, NoReturn
 import click
 
 from grrm.cli.commands.data import data
-from grrm.cli.commands.evaluate import evaluate
-from grrm.cli.commands.init import init
-from grrm.cli.commands.model import export, model
+from grrm.cli.commands.evaluate import evaluate, scorer
+from grrm.cli.commands.model import export, init, model
 from grrm.cli.commands.preference import PREFERENCE_COMMANDS
 from grrm.cli.commands.probe import probe
 from grrm.cli.commands.rank import rank
-from grrm.cli.commands.replay import replay
-from grrm.cli.commands.report import report
+from grrm.cli.commands.replay import replay, report
 from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
-from grrm.cli.commands.scorer import scorer
 from grrm.cli.commands.serve import serve
 from grrm.cli.commands.training import TRAINING_COMMANDS, judge_server
 from grrm.cli.commands.translate import translate
@@ -37,8 +34,7 @@ def grrm() -> None:
 @click.option("--gpu", is_flag=True, help="Compare every GPU code path with the CPU on a tiny model instead.")
 def doctor(output_dir: Path, gpu: bool) -> int:
     """Say what is installed, what is missing, and what each missing thing disables."""
-    from grrm.cli.commands.doctor import examine, show
-    from grrm.cli.commands.doctor_gpu import examine_gpu
+    from grrm.cli.commands.doctor import examine, examine_gpu, show
 
     def tell(line: str) -> None:
         click.echo(line, err=True)
@@ -99,7 +95,7 @@ def plan(
     machine = Machine(devices, None if memory is None else parse_memory(memory), tokens_per_second, model)
     if write is None:
         return 0 if show_plan(arguments_yaml, machine, overrides) else 1
-    from grrm.config.planned_file import write_planned
+    from grrm.config.plan import write_planned
 
     click.echo(f"{write}: {write_planned(arguments_yaml, machine, write, overrides).lstrip('# ')}")
     return 0

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from grrm.engine import sampling
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle import gpu_sampling
-from grrm.engine.paddle.gpu_decoder import GpuDecoder
-from grrm.engine.paddle.gpu_operators import FusedOperators
-from grrm.models.attention_ranges import dense_mask
+from grrm.engine.paddle.gpu_decoder import FusedOperators, GpuDecoder
+from grrm.models.packing import dense_mask
 from grrm.models.token_scores import score_hidden
 
 # Largest difference, in parts of the largest number, that rounding explains.

@@ -165,7 +165,7 @@ class ModelOptions:
         return served_model(self.urls, SERVER_WAIT_S, self._token()) if self.urls else None
 
     def _token(self) -> str | None:
-        from grrm.http_client.bearer import token_from_env
+        from grrm.http_client.exchange import token_from_env
 
         name = self.token_env
         return None if name is None else token_from_env(name, f"environment variable {name} of --token-env")

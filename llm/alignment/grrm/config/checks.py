@@ -8,24 +8,20 @@ from pathlib import Path
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
-from grrm.config.dpo_config import DPOConfig
-from grrm.config.evaluation_checks import check_evaluation
 from grrm.config.judge_models import judge_folders
 from grrm.config.key import keys_of
 from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
 from grrm.config.problems import Problems
 from grrm.config.reward_checks import check_overlong, check_reward_source, check_rule_reward
-from grrm.config.reward_model_config import RewardModelConfig
-from grrm.config.rl_config import RLConfig
 from grrm.config.rollout_checks import (
+    check_evaluation,
     check_rollout_servers,
     check_sampling,
     check_tensor_rollouts,
     check_token_budget,
 )
-from grrm.config.sft_config import SFTConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig, StageConfig
 from grrm.config.values import is_hub_name
 
 

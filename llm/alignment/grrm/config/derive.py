@@ -6,11 +6,10 @@ import importlib.util
 from typing import Any, TypeVar
 
 from grrm.config.derive_objective import derive_critic, derive_objective, or_else
-from grrm.config.evaluation_checks import best_metric, has_held_out, held_out_metrics
 from grrm.config.key import By, keys_of
 from grrm.config.problems import Problems
-from grrm.config.rl_config import RLConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.rollout_checks import best_metric, has_held_out, held_out_metrics
+from grrm.config.stage_config import RLConfig, StageConfig
 
 C = TypeVar("C", bound=StageConfig)
 

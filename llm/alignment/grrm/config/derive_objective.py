@@ -10,7 +10,7 @@ from grrm.algorithms.policy_losses import POLICY_LOSSES
 from grrm.config.key import keys_of
 from grrm.config.keys.objective import CriticConfig, PolicyLossConfig
 from grrm.config.problems import Problems
-from grrm.config.rl_config import RLConfig
+from grrm.config.stage_config import RLConfig
 from grrm.gqm.groups import Status
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grrm.config.model_shape import ModelShape, model_shape
-from grrm.config.rl_config import RLConfig
+from grrm.config.stage_config import RLConfig
 from grrm.errors import UserError
 from grrm.judges.generative import GenerativeOptions
 from grrm.judges.sources import JudgeSource, read_sources

@@ -8,8 +8,7 @@ from itertools import product
 
 from grrm.config.key import as_written
 from grrm.config.model_shape import ModelShape
-from grrm.config.rl_config import RLConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import RLConfig, StageConfig
 
 
 @dataclass(frozen=True, slots=True)

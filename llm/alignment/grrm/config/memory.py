@@ -17,8 +17,7 @@ from typing import Literal
 from grrm.config.judge_models import JudgeModel
 from grrm.config.layout import Layout
 from grrm.config.model_shape import ModelShape, Weight
-from grrm.config.rl_config import RLConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import RLConfig, StageConfig
 from grrm.config.workload import Workload
 
 GIB = 2**30

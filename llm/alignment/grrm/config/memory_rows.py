@@ -8,10 +8,7 @@ from collections.abc import Iterable
 from grrm.config.layout import Layout, smallest_layout
 from grrm.config.memory import GIB, Formats, Memory, Part, memory_of
 from grrm.config.model_shape import ModelShape, model_shape
-from grrm.config.reward_model_config import RewardModelConfig
-from grrm.config.rl_config import RLConfig
-from grrm.config.sft_config import SFTConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import RewardModelConfig, RLConfig, SFTConfig, StageConfig
 from grrm.config.workload import CANDIDATES, Workload
 from grrm.errors import UserError
 

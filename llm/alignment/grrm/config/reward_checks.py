@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from grrm.config.problems import Problems
-from grrm.config.rl_config import RLConfig
+from grrm.config.stage_config import RLConfig
 from grrm.http_client.pool import checked_url
 from grrm.judges.registry import check_judge_name, judge_names
 from grrm.judges.sources import read_sources

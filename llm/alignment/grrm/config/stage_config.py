@@ -1,13 +1,21 @@
-"""Keys that every stage's argument file may contain."""
+"""Settings of each training script: the keys that all stages share, and those of one stage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
 from pydantic import PrivateAttr
 
-from grrm.config.keys.adapter import AdapterConfig
-from grrm.config.keys.machine import ParallelConfig, PrecisionConfig, SpeedConfig
-from grrm.config.keys.optimization import LengthConfig, OptimizerConfig, ScriptConfig
+from grrm.config.key import OURS, Section, Support, key, refused
+from grrm.config.keys.data import DataConfig, FreezingConfig, RowKeysConfig
+from grrm.config.keys.machine import AdapterConfig, ParallelConfig, PrecisionConfig, SpeedConfig
+from grrm.config.keys.objective import CriticConfig, ObjectiveConfig, StoppingConfig
+from grrm.config.keys.optimization import EvaluationConfig, LengthConfig, LoaderConfig, OptimizerConfig, ScriptConfig
 from grrm.config.keys.output import CheckpointConfig, OutputConfig
+from grrm.config.keys.reward import RecordConfig, RewardConfig, RewardShapingConfig
+from grrm.config.keys.reward_model import GroupConfig, PairConfig, ValueHeadConfig
+from grrm.config.keys.rollout import BatchConfig, PolicyConfig, RolloutConfig, RolloutServersConfig
 
 
 class StageConfig(
@@ -35,3 +43,130 @@ class StageConfig(
     def notices(self) -> tuple[str, ...]:
         """Requests of the file that are not honoured, a sentence each; the run says so and goes on."""
         return self._notices
+
+
+_RL_LOADER = "the RL trainer has its own data loader and evaluation loop; remove the key"
+
+
+class RLConfig(
+    ObjectiveConfig,
+    RolloutConfig,
+    RolloutServersConfig,
+    BatchConfig,
+    RewardConfig,
+    RewardShapingConfig,
+    PolicyConfig,
+    DataConfig,
+    RowKeysConfig,
+    FreezingConfig,
+    EvaluationConfig,
+    StoppingConfig,
+    RecordConfig,
+    StageConfig,
+    LoaderConfig,
+    CriticConfig,
+):
+    """Every setting of an RL run."""
+
+    support: ClassVar[Mapping[str, Support]] = {
+        **{
+            name: refused(_RL_LOADER)
+            for name in LoaderConfig.model_fields
+            if name not in ("remove_unused_columns", "distributed_dataloader", "lazy_data_processing")
+        },
+        "val_size": refused("held-out prompts come from eval_datasets or held_out; remove the key"),
+        "remove_unused_columns": refused(_RL_LOADER, False, None),
+        "distributed_dataloader": refused(_RL_LOADER, None),
+    }
+
+
+_LOOP = "held-out rows are scored by this stage itself; remove the key"
+_LOOP_KEYS = ("prediction_loss_only", "eval_accumulation_steps", "max_evaluate_steps", "label_names")
+
+
+class SupervisedConfig(Section):
+    """Model and rows of the cold start."""
+
+    title: ClassVar[str] = "Supervised training"
+
+    model_name_or_path: str | None = key(None, "folder or name of the initial model", names="model")
+    init_from_config: str | None = key(None, "JSON file of a model configuration to train from scratch", names="file")
+    tokenizer_name_or_path: str | None = key(None, "folder of the tokenizer", means="model_name_or_path", names="model")
+    max_length: int = key(
+        2048,
+        "maximum length of prompt and response; longer rows are skipped and counted",
+        unit="tokens",
+        ge=1,
+        le=10**7,
+    )
+    train_on_prompt: bool = key(False, "compute the loss on prompt tokens as well")
+    form_weight: float = key(
+        1.0,
+        "weight of the tokens outside the `decisive` characters of a row; decisive ones and other rows have 1",
+        ge=0,
+        le=1,
+    )
+
+
+class SFTConfig(
+    SupervisedConfig, DataConfig, RowKeysConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig
+):
+    """Every setting of a supervised run."""
+
+    support: ClassVar[Mapping[str, Support]] = {
+        **{name: refused(_LOOP) for name in _LOOP_KEYS},
+        "per_device_eval_batch_size": OURS,
+        "distributed_dataloader": refused("every rank reads the rows itself; remove the key", None),
+        "dataloader_shuffle": refused("PaddleNLP's loader always shuffles; remove the key"),
+    }
+
+
+_LOADER = "this stage lays out its batches and evaluates in its own way; remove the key"
+
+
+class PreferenceConfig(Section):
+    """The policy and the loss of direct preference optimization."""
+
+    title: ClassVar[str] = "Preference optimization"
+
+    model_name_or_path: str = key(
+        None,
+        "folder of the initial policy, also used as the reference",
+        names="model",
+        required="give the folder of the policy to go on from",
+    )
+    tokenizer_name_or_path: str | None = key(None, "folder of the tokenizer", means="model_name_or_path", names="model")
+    dpo_loss: Literal["sigmoid", "hinge", "ipo"] = key("sigmoid", "loss function of a pair's log-ratio difference")
+    dpo_beta: float = key(0.1, "DPO's beta, strength of the KL constraint to the reference", gt=0, le=10**3)
+    dpo_label_smoothing: float = key(0.0, "label smoothing: assumed share of swapped pairs; sigmoid only", ge=0, le=0.5)
+    sft_loss_ratio: float = key(
+        0.0, "weight of an additional SFT loss on the chosen responses, per token", ge=0, le=10**3
+    )
+
+
+class DPOConfig(PreferenceConfig, PairConfig, DataConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig):
+    """Every setting of preference optimization."""
+
+    support: ClassVar[Mapping[str, Support]] = {
+        **{name: refused(_LOADER) for name in LoaderConfig.model_fields},
+        "remove_unused_columns": refused(_LOADER, False, None),
+        "distributed_dataloader": refused(_LOADER, None),
+        "lazy_data_processing": refused(_LOADER, None),
+        "per_device_eval_batch_size": OURS,
+        "dataloader_shuffle": OURS,
+    }
+
+
+_UNDIVIDED = "a reward model is saved whole; remove the key"
+
+
+class RewardModelConfig(ValueHeadConfig, GroupConfig, DataConfig, EvaluationConfig, StageConfig, LoaderConfig):
+    """Every setting of the training of a reward model."""
+
+    support: ClassVar[Mapping[str, Support]] = {
+        **DPOConfig.support,
+        "unified_checkpoint": refused(_UNDIVIDED, None),
+        "unified_checkpoint_config": refused(_UNDIVIDED, None),
+        "save_sharded_model": refused(_UNDIVIDED),
+        "load_sharded_model": refused(_UNDIVIDED),
+    }

@@ -9,12 +9,8 @@ from typing import Any
 from grrm.config.batch_plan import BatchPlan
 from grrm.config.checks import check_batches, check_dpo, check_reward_model, check_rl, check_sft
 from grrm.config.derive import derive_rl
-from grrm.config.dpo_config import DPOConfig
 from grrm.config.problems import Problems
-from grrm.config.reward_model_config import RewardModelConfig
-from grrm.config.rl_config import RLConfig
-from grrm.config.sft_config import SFTConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig, StageConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
-from grrm.config.dpo_config import DPOConfig
 from grrm.config.judge_models import JudgeModel, judge_models
 from grrm.config.model_shape import Weight
-from grrm.config.reward_model_config import RewardModelConfig
-from grrm.config.rl_config import RLConfig
-from grrm.config.sft_config import SFTConfig
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig, StageConfig
 
 CANDIDATES = 8  # of a ranker's group, where the file does not say
 _PACK_TOKENS = 4096  # of a reward model's row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grrm.config.dpo_config import DPOConfig
+from grrm.config.stage_config import DPOConfig
 from grrm.dpo.trainer import PairTrainer
 from grrm.models.hub import checkpoint_folder
 from grrm.models.trained_with import read_trained_with

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from grrm.config.dpo_config import DPOConfig
+from grrm.config.stage_config import DPOConfig
 from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
 from grrm.paddlenlp_api.preference import DPOTrainer
@@ -18,9 +18,8 @@ from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
-from grrm.training.group_batches import GroupNumbers, SeededBatches
 from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss, total_counts
+from grrm.training.step_normalised_loss import Counts, GroupNumbers, SeededBatches, StepNormalisedLoss, total_counts
 
 
 @dataclass(frozen=True, slots=True)

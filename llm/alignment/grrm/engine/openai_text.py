@@ -21,7 +21,7 @@ from grrm.engine.openai_wire import (
 )
 from grrm.errors import UserError
 from grrm.http_client.client import NoAnswer
-from grrm.http_client.messages import clean_text
+from grrm.http_client.exchange import clean_text
 from grrm.judges.interface import GeneratedText
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from grrm.http_client.client import Call, HttpClient, NoAnswer
-from grrm.http_client.exchange import Failure
-from grrm.http_client.messages import AnswerError, parse_answer
+from grrm.http_client.exchange import AnswerError, Failure, parse_answer
 from grrm.judges.interface import GeneratedText, TokenChoices
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from grrm.engine.api import Completion, Request, SamplingParams
 from grrm.errors import UserError
 from grrm.http_client.client import Call
-from grrm.http_client.messages import AnswerError, parse_answer, single_line
+from grrm.http_client.exchange import AnswerError, parse_answer, single_line
 
 PADDLE, HUGGING_FACE = "Paddle's", "Hugging Face's"  # layouts of weights
 # A token that is all but impossible; vLLM cuts logarithms off at -9999.

@@ -18,8 +18,7 @@ from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCal
 from grrm.engine.rollout_wire import RolloutApi
 from grrm.errors import UserError
 from grrm.http_client.client import HttpClient, NoAnswer
-from grrm.http_client.exchange import Failure
-from grrm.http_client.messages import AnswerError
+from grrm.http_client.exchange import AnswerError, Failure
 
 logger = logging.getLogger(__name__)
 _AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weights, or were cut off while they did

@@ -6,9 +6,10 @@ reports their share. Undefined values are None. Intervals are at 95 %, groups re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +17,33 @@ from grrm.evaluation.bootstrap import Interval, bootstrap_interval, bootstrap_of
 from grrm.evaluation.candidate_pairs import (
     Floats,
     Indexes,
+    Mask,
     flat_scores,
     order_differences,
     pair_differences,
     scaled,
     sums_by_group,
 )
-from grrm.evaluation.ranking import JudgedGroup
+from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.evaluation.soft_accuracy import soft_pairwise_accuracy, soft_sample_accuracy
-from grrm.evaluation.tie_calibration import calibrated_threshold
+from grrm.gqm.groups import Verdict
+
+_ROUNDING = 1e-12  # of a sum of weights: thresholds that gain the same but for rounding count as equal
+
+
+def calibrated_threshold(distance: Floats, gold_tied: Mask, ordered: Mask, weights: Floats) -> float:
+    """Return the smallest e of 0 and all distances that maximises the weight of the pairs that are right.
+
+    Pairs [pairs] are tied where their distance, the absolute difference of their scores, is e or less; then a pair of
+    equal gold is right. All others are right where they are `ordered` as gold has them. One sort and one sum replace
+    the search over thresholds.
+    """
+    by_distance = np.argsort(distance)
+    gains = (weights * (gold_tied.astype(np.float64) - ordered))[by_distance]  # of tying one more pair
+    candidates = np.unique(np.append(distance, 0.0))
+    n_tied = np.searchsorted(distance[by_distance], candidates, side="right")
+    gain = np.append(0.0, np.cumsum(gains))[n_tied]
+    return float(candidates[int(np.argmax(gain >= gain.max() - _ROUNDING * weights.sum()))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +177,31 @@ def _pearson(xy: Floats, xx: Floats, yy: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):  # no variance: not defined
         r: Floats = np.clip(xy / (np.sqrt(xx) * np.sqrt(yy)), -1.0, 1.0)
     return r
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement of two judges on the same groups; None if nothing can be compared.
+
+    `kendall_tau_b` and `correlation` are within groups, `same_order` is the share of pairs with the same relation
+    (above, below, equal), `coverage` the share of the pairs scored by the first that the second scored as well.
+    """
+
+    kendall_tau_b: Interval | None
+    same_order: Interval | None
+    correlation: Interval | None
+    coverage: float | None
+
+
+def agreement(records: Iterable[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Agreement:
+    """Agreement of the verdicts with the scores in the dump."""
+    groups = [
+        JudgedGroup(
+            f"{record['src_lang']}-{record['trg_lang']}",
+            [candidate["score"] for candidate in record["candidates"]],
+            verdict.scores,
+        )
+        for record, verdict in zip(records, verdicts, strict=True)
+    ]
+    ranking = score_ranking(groups, gold_ties="count")
+    return Agreement(kendall_tau_b(groups), ranking.accuracy, correlation(groups), ranking.coverage)

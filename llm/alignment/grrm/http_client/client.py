@@ -18,8 +18,7 @@ from multiprocessing.pool import AsyncResult, ThreadPool
 from typing import Any, Generic, TypeVar, cast
 
 from grrm.errors import UserError
-from grrm.http_client.exchange import ExchangeError, Failure, HttpExchange
-from grrm.http_client.messages import AnswerError
+from grrm.http_client.exchange import AnswerError, ExchangeError, Failure, HttpExchange
 from grrm.http_client.pool import ServerPool, checked_url
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""One HTTP exchange, bounded in time and size; every way in which it can fail is an ExchangeError."""
+"""One HTTP exchange, bounded in time and size, with a bearer token; every way to fail is an ExchangeError."""
 
 from __future__ import annotations
 
@@ -6,13 +6,42 @@ import os
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
+from pathlib import Path
+from typing import TypeVar
 
 import certifi
 import urllib3
 from pydantic import BaseModel, ValidationError
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, TimeoutError
 
-from grrm.http_client.messages import DEADLINE_HEADER, single_line
+from grrm.errors import UserError, first_error
+
+Message = TypeVar("Message", bound=BaseModel)
+DEADLINE_HEADER = "X-Deadline-Seconds"  # how long after its arrival a request's answer is still of use
+
+
+class AnswerError(Exception):
+    """The server's answer does not fit the request; the message says where."""
+
+
+def parse_answer(model: type[Message], content: bytes, what: str = "answer") -> Message:
+    """`content` as a message of this model. Raises AnswerError, which quotes no text."""
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        _, field, message = first_error(error)
+        raise AnswerError(f"the {what} is malformed at {field or 'its top level'}: {message}") from error
+
+
+def single_line(text: str) -> str:
+    """The first 300 characters of what a server says, on one line."""
+    return " ".join(text.split())[:300]
+
+
+def clean_text(text: str) -> str:
+    """`text` with lone surrogates, which no JSON parser of ours accepts, replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
 
 READ_BYTES = 65536
 
@@ -186,3 +215,26 @@ def _no_answer(server: str, error: Exception) -> ExchangeError:
     is_refused = isinstance(inner, ConnectionRefusedError)
     cause = "the connection was refused" if is_refused else f"the connection failed ({type(inner).__name__}: {inner})"
     return ExchangeError(server, cause, Failure.AWAY if isinstance(error, NewConnectionError) else Failure.CUT)
+
+
+def token_from_file(path: str, title: str) -> str:
+    """The token in the file at `path`, which errors call `title`. Raises UserError when it holds none."""
+    try:
+        text = Path(path).read_text(encoding="ascii")
+    except OSError as error:
+        raise UserError(f"cannot read the {title} ({error.strerror}): name a file that you may read") from error
+    except UnicodeDecodeError:
+        text = ""
+    return _checked(text, title)
+
+
+def token_from_env(name: str, title: str) -> str:
+    """The token in the environment variable `name`, which errors call `title`. Raises UserError when it holds none."""
+    return _checked(os.environ.get(name, ""), title)
+
+
+def _checked(text: str, title: str) -> str:
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UserError(f"the {title} holds no token: put one line of printable ASCII without spaces there")
+    return token

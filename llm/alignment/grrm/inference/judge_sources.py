@@ -12,7 +12,7 @@ from grrm.engine.openai_wire import served_model
 from grrm.engine.options import AUTO_DTYPE
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
-from grrm.http_client.bearer import token_from_file
+from grrm.http_client.exchange import token_from_file
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge, OpenedGenerator
@@ -156,7 +156,7 @@ def _checkpoint(source: JudgeSource, host: Host) -> OpenedGenerator:
     )
     sleeper: Sleeper = model.engine
     if not host.is_own:
-        from grrm.engine.paddle.parked import ParkedWeights  # here the policy has the device in between
+        from grrm.engine.paddle.policy_engines import ParkedWeights  # here the policy has the device in between
 
         sleeper = ParkedWeights(model.engine)
     return replace(model.alone(), around=lambda judge: PhasedJudge(judge, sleeper, str(source.model)))

@@ -15,7 +15,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from grrm.errors import UserError
-from grrm.models.pickled import PICKLED
+from grrm.models.shards import PICKLED
 
 ARCHITECTURES = ("qwen2", "llama")  # values of model_type in config.json that can be trained, ranked and served
 TIED_HEAD = "lm_head.weight"  # stored once, as the embeddings, where tie_word_embeddings is set

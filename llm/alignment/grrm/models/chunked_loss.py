@@ -17,8 +17,8 @@ from typing import Any
 import paddle
 from paddle.autograd import PyLayer
 
+from grrm.models.cpu_kernels import note_needs_grad, only_needed
 from grrm.models.cpu_layers.operators import check_labels
-from grrm.models.needs_grad import note_needs_grad, only_needed
 from grrm.models.output_layer import HeadLayout, OutputLayer, Scores, output_layer
 from grrm.models.packing import PackedTokens
 from grrm.models.token_scores import (

@@ -1,4 +1,4 @@
-"""The engine's access to the C++ kernels: the library, and addresses of arrays that it reads and writes."""
+"""Access to the C++ kernels: the library, addresses of arrays, and gradients for those inputs that need one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+import paddle
 from numpy.typing import NDArray
 
 from grrm.errors import UserError
@@ -51,3 +52,13 @@ def call(name: str, *arguments: Any) -> int:
 def int64s(values: Any) -> NDArray[np.int64]:
     """A contiguous int64 array of `values`, copied only where it has to be."""
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def note_needs_grad(ctx: Any, *inputs: paddle.Tensor) -> None:
+    """Remember in a PyLayer's forward which of its tensor inputs, all given in order, take part in training."""
+    ctx.needs_grad = [not tensor.stop_gradient for tensor in inputs]
+
+
+def only_needed(ctx: Any, *gradients: paddle.Tensor | None) -> tuple[paddle.Tensor | None, ...]:
+    """Return the backward pass's result: the gradient of each input in order, None where it was frozen."""
+    return tuple(gradient if needed else None for gradient, needed in zip(gradients, ctx.needs_grad, strict=True))

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, is_from_torch, weight_files
-from grrm.models.pickled import PICKLED, read_pickled
-from grrm.models.shards import WIDTHS, TensorToWrite, write_json, write_weights
+from grrm.models.shards import PICKLED, WIDTHS, TensorToWrite, read_pickled, write_json, write_weights
 from grrm.models.trained_with import RECORD_FILE
 
 TOKENIZER_FILES = (

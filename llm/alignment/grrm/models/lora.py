@@ -15,7 +15,7 @@ from typing import Any
 
 import paddle
 
-from grrm.config.keys.adapter import AdapterConfig
+from grrm.config.keys.machine import AdapterConfig
 from grrm.errors import UserError
 from grrm.paddlenlp_api.adapters import LoRAConfig, LoRALinear, LoRAModel
 

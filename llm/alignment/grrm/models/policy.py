@@ -9,10 +9,10 @@ import paddle
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
 
 from grrm.errors import UserError
-from grrm.models.attention_ranges import dense_mask, flashmask_ends
 from grrm.models.checkpoint import TIED_HEAD, check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.hub import checkpoint_folder
+from grrm.models.packing import dense_mask, flashmask_ends
 from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
 
 POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
@@ -88,7 +88,7 @@ class _ReturnsHidden:
         """Hidden states at flat positions `positions_N` of [B*T]; without them, the base's forward.
 
         Rows are right-padded, so causal attention alone keeps real tokens from seeing padding; `position_ids` and
-        `attention_ranges_3BT` (see grrm.models.attention_ranges) are for packed rows. With sequence parallelism the
+        `attention_ranges_3BT` (see grrm.models.packing) are for packed rows. With sequence parallelism the
         hidden states of all tokens are put together before those are taken.
         """
         if positions_N is None:

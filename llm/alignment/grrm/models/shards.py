@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from grrm.errors import UserError
 
 SHARD_BYTES = 5 * 10**9
 WIDTHS = {"F32": 4, "BF16": 2, "F16": 2}  # bytes of a number, by safetensors' name of its type
@@ -72,3 +75,34 @@ def _write_shard(path: Path, shard: Sequence[TensorToWrite]) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file of a checkpoint folder that is not yet in its place."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+PICKLED = "model_state.pdparams"
+_DTYPES = {np.dtype("<f4"): "F32", np.dtype("<f2"): "F16", np.dtype("<u2"): "BF16"}  # Paddle saves bfloat16 as words
+_ALLOWED = {("numpy", "ndarray"), ("numpy", "dtype")} | {
+    (f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")
+}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it holds {module}.{name}")
+        return super().find_class(module, name)
+
+
+def read_pickled(file: Path) -> Iterator[tuple[str, str, NDArray[Any]]]:
+    """Name, type as safetensors calls it, and array of each weight; all are in memory at once.
+
+    Raises UserError for a file that holds anything but arrays, which could run code, or is damaged.
+    """
+    try:
+        with file.open("rb") as stream:
+            state = dict(_ArraysOnly(stream).load())
+    except (OSError, EOFError, pickle.UnpicklingError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"'{file}' is no file of weights alone ({error}): give another checkpoint") from error
+    weights = {name: array for name, array in state.items() if isinstance(array, np.ndarray)}
+    for name, array in weights.items():
+        if array.dtype not in _DTYPES:
+            raise UserError(f"{name} in '{file}' is stored as {array.dtype}: export float32, bfloat16 or float16")
+        yield name, _DTYPES[array.dtype], array

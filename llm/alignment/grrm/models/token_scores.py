@@ -15,11 +15,11 @@ import paddle.nn.functional as F
 from numpy.typing import NDArray
 from paddle.autograd import PyLayer
 
+from grrm.models.cpu_kernels import note_needs_grad, only_needed
 from grrm.models.cpu_layers import operators
 from grrm.models.cpu_layers.operators import check_labels
 from grrm.models.cpu_layers.output_layer import is_fused
 from grrm.models.cpu_layers.precision import current_precision
-from grrm.models.needs_grad import note_needs_grad, only_needed
 from grrm.models.output_layer import HeadLayout, output_layer
 from grrm.models.packing import PackedTokens, lay_out
 

@@ -1,10 +1,10 @@
-"""The ranks that see different data: gathering plain records from all of them, and which rank gets which groups."""
+"""The ranks that see different data: gathering records, failing together, and which rank gets which groups."""
 
 from __future__ import annotations
 
 import faulthandler
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -113,3 +113,36 @@ def assign_groups(work_P: Sequence[int], n_ranks: int, balance: bool) -> list[li
         assigned[rank].append(index)
         loads[rank] += work_P[index]
     return [sorted(indices) for indices in assigned]
+
+
+class CollectiveFailure(UserError):
+    """At least one rank failed at a named stage; every rank raises this with the same message."""
+
+
+def run_together(
+    stage: str,
+    work: Callable[[], T],
+    ranks: DataRanks,
+    expected: tuple[type[Exception], ...],
+    failure: type[Exception] = CollectiveFailure,
+) -> T:
+    """Run `work` on every rank; when it raises one of `expected` anywhere, raise one `failure` on every rank.
+
+    Every rank's message is the same: the stage, the first rank that failed and what it said.
+    The outcome is exchanged before anyone raises, so no rank is left waiting in a later collective. An exception
+    outside `expected` is a defect: it propagates at once and the launcher ends the job.
+    """
+    result: T | None = None
+    problem: str | None = None
+    cause: Exception | None = None
+    try:
+        result = work()
+    except expected as error:
+        problem, cause = str(error), error
+    problems = ranks.gather(problem)
+    failed = [(rank, message) for rank, message in enumerate(problems) if message is not None]
+    if failed:
+        rank, message = failed[0]
+        others = f" ({len(failed)} of {ranks.size} ranks failed)" if ranks.size > 1 else ""
+        raise failure(f"{stage} failed on rank {rank}{others}: {message}") from cause
+    return result  # type: ignore[return-value]

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.client import PROBE_INTERVAL_S, Call, HttpClient, NoAnswer, check_positive
-from grrm.http_client.messages import AnswerError, clean_text, parse_answer, single_line
+from grrm.http_client.exchange import AnswerError, clean_text, parse_answer, single_line
 from grrm.rewards.protocol import request_from_groups, verdicts_from_answer, verdicts_in_time
 from grrm.rewards.rows_protocol import RowsAnswer
 

@@ -6,8 +6,10 @@ length penalty would make a group of equal scores look informative, and 0.1 + 0.
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from grrm.gqm.groups import Status
@@ -58,3 +60,37 @@ def zero_variance_metrics(groups: Sequence[ShapedRewards]) -> dict[str, float]:
     silent = [signal for signal in GroupSignal if signal is not GroupSignal.INFORMATIVE]
     metrics = {f"frac_zero_variance/{signal.value}": causes[signal] / n_groups for signal in silent}
     return {"frac_zero_variance": sum(causes[signal] for signal in silent) / n_groups, **metrics}
+
+
+logger = logging.getLogger(__name__)
+FIRST_ALARM = 64  # scores in a row; the next alarm comes at twice as many, and so on
+
+
+class ConstantScoreAlarm:
+    """Warns when a judge gives one and the same score to many translations in a row; thread-safe."""
+
+    def __init__(self, judge: str) -> None:
+        self._judge = judge
+        self._score: float | None = None
+        self._n_equal = 0
+        self._next = FIRST_ALARM
+        self._lock = threading.Lock()
+
+    def watch(self, scores: Iterable[float]) -> bool:
+        """Adds scores of different translations, in any order; True when it warned."""
+        with self._lock:
+            for score in scores:
+                if score != self._score:
+                    self._score, self._n_equal, self._next = score, 0, FIRST_ALARM
+                self._n_equal += 1
+            if self._n_equal < self._next:
+                return False
+            self._next = 2 * self._n_equal
+            logger.warning(
+                "%s gave its last %d translations the same score, %g: it tells none from another, and nothing can be "
+                "learned from it; look at its prompts and replies",
+                self._judge,
+                self._n_equal,
+                self._score,
+            )
+        return True

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer, model_validator
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.http_client.messages import AnswerError, clean_text, parse_answer
-from grrm.rewards.wire_parts import WirePart, part_fields, part_in_order
+from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
+from grrm.rewards.mixing import WirePart, part_fields, part_in_order
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
 # fail_fast: a list's first wrong item ends the check. An error takes more memory than the item that causes it.

@@ -13,8 +13,7 @@ from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import TranslatedPrompt, console_line, held_out_scores
 from grrm.evaluation.reward_alarm import RewardAlarm
 from grrm.paddlenlp_api.training import TrainerCallback, TrainingArguments
-from grrm.parallel.collective import run_together
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import DataRanks, run_together
 from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.records import Rolled, Scored
 from grrm.rl.reward_stage import Rewarder, reward

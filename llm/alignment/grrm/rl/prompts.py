@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.config import RLConfig
-from grrm.config.evaluation_checks import held_out_rows
+from grrm.config.rollout_checks import held_out_rows
 from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
 from grrm.data.held_out import comparable
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset

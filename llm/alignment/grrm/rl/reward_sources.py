@@ -12,8 +12,8 @@ from grrm.config.keys.reward import RewardConfig
 from grrm.engine.openai_wire import WHICH_MODEL, completions_client, unanswered_because
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.http_client.bearer import token_from_file
 from grrm.http_client.client import NoAnswer
+from grrm.http_client.exchange import token_from_file
 from grrm.inference.judge_sources import Host, open_mixture, token_of
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.gated import GatedJudge
@@ -23,8 +23,7 @@ from grrm.judges.registry import open_judge
 from grrm.judges.server import ServerJudge
 from grrm.judges.sources import DEADLINE_S, JudgeSource, read_sources
 from grrm.judges.value_head import RewardModelOptions
-from grrm.parallel.collective import run_together
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import DataRanks, run_together
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates

@@ -14,12 +14,11 @@ from grrm.config import RLConfig
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardClient
-from grrm.rewards.constant_scores import ConstantScoreAlarm
 from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.overlong import OverlongConfig, overlong_penalty
+from grrm.rewards.group_filter import ConstantScoreAlarm
 from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import FINAL_RULES, parts_of, rule_of_row, rule_reward_function
-from grrm.rewards.shaping import ShapedRewards, ShapingConfig, shape_rewards
+from grrm.rewards.shaping import OverlongConfig, ShapedRewards, ShapingConfig, overlong_penalty, shape_rewards
 from grrm.rl.records import Judged, Rolled, Scored
 
 

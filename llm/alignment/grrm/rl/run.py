@@ -10,8 +10,8 @@ from typing import Any
 
 from grrm.config import RLConfig
 from grrm.config.batch_plan import batch_plan, repeated_prompts
-from grrm.config.evaluation_checks import TEXT_METRICS, best_metric
 from grrm.config.keys.objective import StoppingConfig
+from grrm.config.rollout_checks import TEXT_METRICS, best_metric
 from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Engine, SamplingParams

@@ -30,7 +30,7 @@ from grrm.rl.verdict import write_evaluation
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
-from grrm.training.throughput import MetersTokens
+from grrm.training.records import MetersTokens
 
 
 @dataclass(frozen=True, slots=True)

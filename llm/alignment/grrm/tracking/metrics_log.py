@@ -1,12 +1,84 @@
-"""The run's own record of its metrics: one JSON object per logged step in `metrics.jsonl`, whatever tracker is used."""
+"""The run's own record of its metrics: one JSON object per logged step in `metrics.jsonl`, whatever tracker is used.
+
+A run that stops after step 130 but resumes from the checkpoint of step 100 repeats steps 101 to 130; the lines it
+wrote for them the first time are removed when the file is opened again, so every step appears once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grrm.tracking.step_lines import StepLines, read_step_lines
+logger = logging.getLogger(__name__)
+
+
+class StepLines:
+    """Appends objects that carry a "step" to a JSON-lines file.
+
+    `first_step` is the first step this run will write: existing lines of that step or later are removed, and so is
+    a last line that was cut short. A file is opened at the first write, so a run that never writes leaves none.
+    """
+
+    def __init__(self, path: Path, first_step: int = 0) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            _drop_from(path, first_step)
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Write one line per record; NaN and infinities become null, with a warning that names the field."""
+        lines = [json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records]
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+
+
+def read_step_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a step-lines file in order; a last line that was cut short is left out.
+
+    Raises ValueError naming file and line when any other line is not a JSON object.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield _parse(line, path, number)
+
+
+def finite(value: Any, field: str = "") -> Any:
+    """`value` with every NaN or infinity, however deep, replaced by None; numpy scalars become Python's."""
+    if isinstance(value, Mapping):
+        return {key: finite(item, f"{field}.{key}" if field else str(key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item, field) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        logger.warning("%s is %s: written as null", field, value)
+        return None
+    return value
+
+
+def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}:{number} is not JSON: {error}") from error
+    if not isinstance(record, dict) or "step" not in record:
+        raise ValueError(f"{path}:{number} is not a JSON object with a step")
+    return record
+
+
+def _drop_from(path: Path, first_step: int) -> None:
+    earlier = (record for record in read_step_lines(path) if record["step"] < first_step)  # may exceed memory
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in earlier)
+    os.replace(temporary, path)
+
 
 FILE_NAME = "metrics.jsonl"
 VERDICT_FILE = "verdict.json"  # beside it, at the end of an RL run: whether training helped

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
-from grrm.rewards.mixing import mix
-from grrm.rewards.wire_parts import part_fields
-from grrm.tracking.step_lines import StepLines, finite, read_step_lines
+from grrm.rewards.mixing import mix, part_fields
+from grrm.tracking.metrics_log import StepLines, finite, read_step_lines
 
 # Trained on; left out by dynamic sampling without a signal, or with one but not needed; of a step that was stopped.
 GroupUse = Literal["trained", "rejected", "surplus", "aborted"]

@@ -14,20 +14,19 @@ from typing import Any
 import paddle
 from safetensors.paddle import save_file
 
-from grrm.config.rl_config import RLConfig
+from grrm.config.stage_config import RLConfig
 from grrm.engine.api import Request, SamplingParams
 from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
 from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
-from grrm.http_client.bearer import token_from_file
+from grrm.http_client.exchange import token_from_file
 from grrm.models.checkpoint import TIED_HEAD
 from grrm.models.export import transformers_name
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
 from grrm.models.token_scores import score_responses
 from grrm.paddlenlp_api.training import TrainingArguments
-from grrm.parallel.collective import run_together
-from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.data_ranks import DataRanks, run_together
 
 CHECKED_PROMPTS, CHECKED_TOKENS = 3, 32  # number of prompts, and the longest response, by which weights are checked
 

@@ -8,13 +8,15 @@ are counted over the step beforehand: the loader reads its micro-batches ahead, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import paddle
-from paddle.io import DataLoader
+from paddle.io import DataLoader, DistributedBatchSampler
 
+from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
+from grrm.training.gold_groups import GoldGroup
 
 Counts = Mapping[str, float]
 OF_STEP = "micro_batches_of_step"
@@ -101,3 +103,45 @@ class StepNormalisedLoss(ABC):
         """Micro-batches of an optimizer step over all data ranks."""
         trainer: Any = self
         return int(trainer.args.gradient_accumulation_steps) * DataRanks.of(trainer.args).size
+
+
+class SeededBatches(DistributedBatchSampler):
+    """Batches in an order of `seed` and epoch, where n ranks with batches of b see what one with n * b sees."""
+
+    def __init__(self, *args: Any, seed: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seed = seed
+        self.set_epoch(0)
+
+    @classmethod
+    def of(cls, args: TrainingArguments, rows: Sequence[int], shuffle: bool) -> SeededBatches:
+        """Those of a training run on this rank."""
+        return cls(
+            rows,
+            batch_size=args.per_device_train_batch_size,
+            shuffle=shuffle,
+            num_replicas=args.dataset_world_size,
+            rank=args.dataset_rank,
+            drop_last=args.dataloader_drop_last,
+            seed=args.seed,
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the order of an epoch, from 0."""
+        super().set_epoch(self._seed + epoch)
+
+
+class GroupNumbers(Sequence[int]):
+    """The data set as PaddleNLP's loader sees it: rows are their own numbers.
+
+    A batch is laid out when it is trained on, so that passing over those of an interrupted run costs nothing.
+    """
+
+    def __init__(self, groups: Sequence[GoldGroup]) -> None:
+        self.groups = groups
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: Any) -> Any:
+        return range(len(self.groups))[index]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from grrm.config import RewardModelConfig, SFTConfig
 from grrm.config.batch_plan import supervised_steps
-from grrm.config.dpo_config import DPOConfig
+from grrm.config.stage_config import DPOConfig
 from grrm.config.training_arguments import StageArguments, training_arguments
 from grrm.data.dataset import held_out_split
 from grrm.errors import UserError

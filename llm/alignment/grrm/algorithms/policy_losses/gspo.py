@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from grrm.algorithms.policy_losses.clipping import clipped_surrogate
-from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, policy_loss
+from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, clipped_surrogate, policy_loss
 
 MAX_LOG_RATIO = 10.0
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from grrm.algorithms.policy_losses.clipping import clipped_surrogate
-from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, policy_loss, token_log_ratio
+from grrm.algorithms.policy_losses.interface import (
+    LossInputs,
+    TokenLoss,
+    clipped_surrogate,
+    policy_loss,
+    token_log_ratio,
+)
 
 
 @policy_loss()

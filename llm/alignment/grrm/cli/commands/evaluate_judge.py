@@ -125,7 +125,7 @@ def judge(
     if out is not None:
         write_json(out, card)
     if html is not None:
-        from grrm.tracking.report.judge_card import write_card_page
+        from grrm.tracking.report.page import write_card_page
 
         write_card_page(card, html)
         click.echo(html.resolve().as_uri(), err=True)

@@ -1,4 +1,4 @@
-"""`grrm replay`: the rewards and advantages of a run once more, and what another judge would have said."""
+"""grrm replay and grrm report: what a run's dumped groups and records say."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **
 
 
 def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_failed: bool) -> None:
-    from grrm.evaluation.rejudging import agreement
+    from grrm.evaluation.meta_metrics import agreement
     from grrm.inference.judge_sources import open_source
     from grrm.inference.rank import judge_in_batches
     from grrm.judges.sources import read_sources
     from grrm.rl.replay import dumped_steps
     from grrm.tracking.console import StepProgress
-    from grrm.tracking.opinions import write_opinions
+    from grrm.tracking.report.selection import write_opinions
     from grrm.tracking.rollout_dump import group_of, lacks_verdict
 
     if "options" in settings:
@@ -107,3 +107,18 @@ def _shown(interval: Interval | None) -> str:
     if interval is None:
         return "not defined"
     return f"{interval.mean:+.3f}  (95 % from {interval.low:+.3f} to {interval.high:+.3f})"
+
+
+@click.command()
+@click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
+@click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The file to write.")
+@click.option("--groups", type=COUNT, default=2000, show_default=True, help="At most so many groups per run.")
+def report(runs: tuple[Path, ...], out: Path, groups: int) -> None:
+    """Write a page about RUN..., output folders of training runs: held-out results, curves, groups, what changed.
+
+    It is one file that needs no network, in English and Chinese. Several runs are compared.
+    """
+    from grrm.tracking.report.run_report import write_report
+
+    write_report(runs, out, groups)
+    click.echo(f"{out.resolve().as_uri()}")

@@ -1,4 +1,4 @@
-"""Keys of device, precision, parallelism, and of speed and memory."""
+"""Keys of device, precision, parallelism, LoRA, and of speed and memory."""
 
 from __future__ import annotations
 
@@ -120,3 +120,17 @@ class SpeedConfig(Section):
     to_static: bool | None = key(
         False, "compile the model", by=refused("training runs in dynamic mode only; remove the key", None)
     )
+
+
+TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class AdapterConfig(Section):
+    """Low-rank adapters in place of all weights."""
+
+    title: ClassVar[str] = "LoRA"
+
+    lora: bool = key(False, "train low-rank adapters on frozen weights, and a reward model's head")
+    lora_rank: int = key(8, "rank of the adapters", ge=1, le=10**4)
+    lora_alpha: int = key(None, "adapters are scaled by lora_alpha / lora_rank", means="2 × lora_rank", ge=1)
+    lora_target_modules: list[str] = key(TARGETS, "names of the projections with adapters")

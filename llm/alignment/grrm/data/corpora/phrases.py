@@ -15,17 +15,107 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
 
+from grrm.data.corpora import cldr, dates, quantities
 from grrm.data.corpora.cldr import LANGUAGES
-from grrm.data.corpora.kinds import combined, dates, quantities, territories
 from grrm.data.corpora.pairs import CorpusFiles, SeenTexts, language_pairs, unseen, write_corpus
 from grrm.data.corpora.phrase import Draws, Phrase, Side
 from grrm.data.parquet import TranslationRow
 from grrm.errors import UserError
+
+
+def entry(draws: Draws) -> Phrase:
+    """A line of a table: a place and a figure, or a month and a figure."""
+    figure = draws.rng.choice((quantities.money, _measure_of_territory, quantities.percentage))(draws)
+    label = _territory(draws) if draws.rng.random() < 0.7 else dates.month(draws)
+    return _both(label, figure, cldr.labelled)
+
+
+def caption(draws: Draws) -> Phrase:
+    """A place with a date in brackets."""
+    when = draws.rng.choice((dates.date, dates.month))(draws)
+    return _both(_territory(draws), when, cldr.bracketed)
+
+
+def share(draws: Draws) -> Phrase:
+    """An amount or measure with its percentage in brackets."""
+    amount = draws.rng.choice((quantities.money, quantities.measure))(draws)
+    return _both(amount, quantities.percentage(draws), cldr.bracketed)
+
+
+def pair(draws: Draws) -> Phrase:
+    """Two amounts, two percentages, or two measures of one dimension, joined by "and" or "or"."""
+    unit = draws.rng.choice(quantities.UNITS)
+    same_dimension = [other for other in quantities.UNITS if other.split("-")[0] == unit.split("-")[0]]
+    measure = partial(quantities.measure, units=same_dimension)
+    kind = draws.rng.choice((quantities.money, measure, measure, quantities.percentage))
+    return _both(kind(draws), kind(draws), partial(_list_of_two, draws.rng.choice(("standard", "or"))))
+
+
+def _territory(draws: Draws) -> Phrase:
+    """A territory alone carries no content of its own: the same ones are named on both sides of the split."""
+    return Phrase((), partial(territory_text, draws.rng.choice(TERRITORIES)))
+
+
+def _measure_of_territory(draws: Draws) -> Phrase:
+    return quantities.measure(draws, quantities.TERRITORY_UNITS)
+
+
+def _list_of_two(style: str, first: str, second: str, language: str) -> str:
+    return cldr.joined((first, second), language, style)
+
+
+def _both(first: Phrase, second: Phrase, compose: Compose) -> Phrase:
+    return Phrase(first.content + second.content, partial(_both_text, first, second, compose))
+
+
+def _both_text(first: Phrase, second: Phrase, compose: Compose, language: str) -> str | None:
+    first_text, second_text = first.render(language), second.render(language)
+    return None if first_text is None or second_text is None else compose(first_text, second_text, language)
+
+
+# fmt: off
+TERRITORIES = (
+    "AD", "AE", "AF", "AL", "AM", "AO", "AR", "AT", "AU", "AZ", "BD", "BE", "BG", "BO", "BR", "BY", "CA", "CH",
+    "CL", "CM", "CN", "CO", "CR", "CU", "CY", "CZ", "DE", "DK", "DO", "DZ", "EC", "EE", "EG", "ES", "ET", "FI",
+    "FR", "GB", "GE", "GH", "GL", "GR", "GT", "HN", "HR", "HT", "HU", "ID", "IE", "IL", "IN", "IQ", "IR", "IS",
+    "IT", "JM", "JO", "JP", "KE", "KG", "KH", "KR", "KW", "KZ", "LA", "LB", "LK", "LT", "LU", "LV", "LY", "MA",
+    "MD", "ME", "MG", "MK", "MN", "MT", "MX", "MY", "MZ", "NG", "NI", "NL", "NO", "NP", "NZ", "PA", "PE", "PH",
+    "PK", "PL", "PT", "PY", "QA", "RO", "RS", "RU", "SA", "SD", "SE", "SG", "SI", "SK", "SN", "SY", "TH", "TN",
+    "TR", "TZ", "UA", "UG", "US", "UY", "UZ", "VE", "VN", "YE", "ZA", "ZM", "ZW",
+)
+# fmt: on
+
+
+def territories(draws: Draws) -> Phrase:
+    """Two to four territories joined by "and" or "or"; the same ones in another order are the same content."""
+    codes = draws.pick(_any_territories, _name)
+    style = draws.rng.choice(("standard", "standard", "or"))
+    return Phrase((_name(codes),), partial(_list_text, codes, style))
+
+
+def territory_text(code: str, language: str) -> str | None:
+    """The name of a territory."""
+    return cldr.territory(code, language)
+
+
+def _list_text(codes: tuple[str, ...], style: str, language: str) -> str | None:
+    names = [name for code in codes if (name := cldr.territory(code, language)) is not None]
+    return cldr.joined(names, language, style) if len(names) == len(codes) else None
+
+
+def _any_territories(rng: random.Random) -> tuple[str, ...]:
+    return tuple(rng.sample(TERRITORIES, rng.choice((2, 2, 3, 3, 4))))
+
+
+def _name(codes: tuple[str, ...]) -> str:
+    return "places:" + " ".join(sorted(codes))
+
 
 KINDS: dict[str, tuple[Callable[[Draws], Phrase], int]] = {
     "date": (dates.date, 10),
@@ -38,11 +128,11 @@ KINDS: dict[str, tuple[Callable[[Draws], Phrase], int]] = {
     "duration": (quantities.duration, 8),
     "relative_time": (quantities.relative_time, 3),
     "percentage": (quantities.percentage, 1),
-    "places": (territories.territories, 14),
-    "entry": (combined.entry, 8),
-    "caption": (combined.caption, 6),
-    "share": (combined.share, 4),
-    "pair": (combined.pair, 6),
+    "places": (territories, 14),
+    "entry": (entry, 8),
+    "caption": (caption, 6),
+    "share": (share, 4),
+    "pair": (pair, 6),
 }
 MOST_REJECTED_IN_A_ROW = 2_000
 
@@ -117,3 +207,6 @@ def _take(rows: Iterator[TranslationRow], n_rows: int, what: str) -> list[Transl
             f"only {len(selected)} different {what} were found where {n_rows} were asked for; ask for fewer rows"
         )
     return selected
+
+
+Compose = Callable[[str, str, str], str]

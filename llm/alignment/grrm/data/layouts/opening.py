@@ -10,10 +10,9 @@ from pathlib import Path
 
 from grrm.data.layouts.arrow_files import arrow_table, csv_table, parquet_table
 from grrm.data.layouts.hub import hub_table, is_data_set_name
-from grrm.data.layouts.parallel_files import parallel_table, with_language_pairs
 from grrm.data.layouts.table import Row, RowError, RowTable
 from grrm.data.layouts.text_files import json_lines_table, json_table, line_pair_table
-from grrm.data.layouts.translation_files import tmx_table, xliff_table
+from grrm.data.layouts.translation_files import parallel_table, tmx_table, with_language_pairs, xliff_table
 from grrm.errors import UserError
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")

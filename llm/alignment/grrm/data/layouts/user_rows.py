@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from grrm.data.layouts.opening import open_table
-from grrm.data.layouts.parallel_files import language_of_name
 from grrm.data.layouts.table import Row, RowError, RowTable
+from grrm.data.layouts.translation_files import language_of_name
 from grrm.errors import UserError, UserErrors
 from grrm.gqm.languages import display_name
 

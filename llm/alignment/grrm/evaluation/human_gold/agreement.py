@@ -12,8 +12,8 @@ import numpy as np
 
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval
 from grrm.evaluation.candidate_pairs import Floats, Indexes, Mask, scaled
+from grrm.evaluation.meta_metrics import calibrated_threshold
 from grrm.evaluation.soft_accuracy import soft_accuracy_of_systems
-from grrm.evaluation.tie_calibration import calibrated_threshold
 
 DRAWS = 4  # the seed with which mt-metrics-eval draws permutations of systems
 

@@ -1,4 +1,8 @@
-"""The card: a row for each judge, baseline, sentinel and for the annotators, in each language pair and domain."""
+"""The card: a row for each judge, baseline, sentinel and for the annotators, in each language pair and domain.
+
+Sentinels are scores that no judge may be beaten by: of lengths, of the source alone. Perrella et al. 2024 (arXiv
+2408.13831) train theirs, to show what a meta-evaluation rewards by mistake; these need no training.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,81 @@ from typing import Any, Literal
 import numpy as np
 
 from grrm.evaluation.candidate_pairs import Floats
-from grrm.evaluation.human_gold.agreement import Agreement, agreement, calibrated_pairs
-from grrm.evaluation.human_gold.clusters import significance_clusters
+from grrm.evaluation.human_gold.agreement import Agreement, CalibratedPairs, agreement, calibrated_pairs
 from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
-from grrm.evaluation.human_gold.sentinels import baseline_scores, sentinel_scores
+from grrm.evaluation.soft_accuracy import p_values
+from grrm.judges.consensus import ConsensusJudge
+from grrm.judges.interface import Judge
+from grrm.judges.text_metric import TextMetricJudge
+
+
+def sentinel_scores(gold: HumanGold) -> dict[str, Floats]:
+    """Scores [P, G] by name: none of them reads what a translation says.
+
+    The length of the source and of the candidate in characters, shorter being better; and the ratio of the two,
+    better the nearer its logarithm is to the median of the language pair.
+    """
+    sources = np.array([len(source) for source in gold.sources], dtype=np.float64)[:, None]
+    candidates = np.array(
+        [[np.nan if text is None else len(text) for text in row] for row in gold.outputs], dtype=np.float64
+    ).reshape(gold.gold_PG.shape)
+    ratio = np.log((candidates + 1) / (sources + 1))
+    typical = np.nanmedian(ratio) if not np.isnan(ratio).all() else 0.0
+    return {
+        "source length": np.where(np.isnan(candidates), np.nan, -sources),
+        "candidate length": -candidates,
+        "length ratio": -np.abs(ratio - typical),
+    }
+
+
+def baseline_scores(gold: HumanGold) -> dict[str, Floats]:
+    """Scores [P, G] of consensus and, where every source has a reference, of sentence chrF and BLEU."""
+    judges: list[Judge] = [ConsensusJudge()]
+    if all(reference and reference.strip() for reference in gold.references):
+        judges += [TextMetricJudge("chrf"), TextMetricJudge("bleu")]
+    groups = gold.groups()
+    return {judge.name: gold.judged(groups, [verdict.scores for verdict in judge.judge(groups)]) for judge in judges}
+
+
+SIGNIFICANCE = 0.05
+_VALUES_PER_BLOCK = 1 << 23  # bounds the memory of the compared pairs
+
+
+def significance_clusters(judges: Mapping[str, CalibratedPairs], *, n_permutations: int = 1000) -> dict[str, int]:
+    """Return the cluster of each judge, from 1: no judge of a cluster is significantly better than another of it.
+
+    Judges in the order of their accuracy; a new cluster begins with the first that any of the current cluster is better
+    than with p <= 0.05, one-sided. The test permutes which of two judges gets which result on each pair of
+    candidates, at the judges' own thresholds (Deutsch et al. 2021, arXiv 2104.00054; on pairs as mt-metrics-eval
+    does), over the pairs that both scored.
+    """
+    ranked = sorted(judges, key=lambda name: -judges[name].accuracy)
+    twos = [(better, worse) for at, better in enumerate(ranked) for worse in ranked[at + 1 :]]
+    n_values = next(iter(judges.values())).right.size if judges else 1
+    per_block = max(1, _VALUES_PER_BLOCK // n_values)
+    p_of: dict[tuple[str, str], float] = {}
+    for start in range(0, len(twos), per_block):
+        block = twos[start : start + per_block]
+        columns = np.stack([_differences(judges[better], judges[worse]) for better, worse in block], axis=1)
+        informative = columns.any(axis=1)
+        p_of |= dict(zip(block, p_values(columns[informative], n_permutations).tolist(), strict=True))
+    clusters: dict[str, int] = {}
+    current: list[str] = []
+    for name in ranked:
+        if any(p_of[better, name] <= SIGNIFICANCE for better in current):
+            current = []
+        current.append(name)
+        clusters[name] = max(clusters.values(), default=0) + (len(current) == 1)
+    return clusters
+
+
+def _differences(better: CalibratedPairs, worse: CalibratedPairs) -> Floats:
+    """Each pair's part [P * K] of the difference of the accuracies: 0 where either judge did not score it."""
+    common = better.scored & worse.scored
+    n_pairs = np.maximum(common.sum(axis=1, keepdims=True), 1)
+    differences: Floats = np.where(common, (better.right.astype(np.float64) - worse.right) / n_pairs, 0.0)
+    return differences.ravel()
+
 
 Kind = Literal["judge", "baseline", "sentinel", "annotators"]
 ANNOTATORS = "each against the others"

@@ -9,8 +9,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
+from grrm.models.cpu_kernels import note_needs_grad, only_needed
 from grrm.models.cpu_layers import operators
-from grrm.models.needs_grad import note_needs_grad, only_needed
 
 
 class RMSNorm(PyLayer):

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from grrm.models.cpu_kernels import available
-from grrm.models.cpu_layers.kernel_calls import call_kernel, new_floats
+from grrm.models.cpu_layers.operators import call_kernel, new_floats
 from grrm.models.cpu_layers.precision import current_precision
 from grrm_csrc.blas import blas_addresses
 

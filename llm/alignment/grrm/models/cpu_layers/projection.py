@@ -11,9 +11,9 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
-from grrm.models.cpu_layers.kernel_calls import call_kernel, new_floats
+from grrm.models.cpu_kernels import note_needs_grad, only_needed
+from grrm.models.cpu_layers.operators import call_kernel, new_floats
 from grrm.models.cpu_layers.precision import current_precision
-from grrm.models.needs_grad import note_needs_grad, only_needed
 from grrm_csrc.blas import blas_addresses
 
 # multiply(a, b, transpose_x=…, transpose_y=…) of two matrices, as `paddle.matmul`.

@@ -1,8 +1,7 @@
 """The objective of one micro-batch: a policy loss, the other terms, aggregation and the correction of rollouts."""
 
 from grrm.rl.losses.aggregation import Denominators, LossOutput, aggregate, count_denominators, merge_metrics
-from grrm.rl.losses.objective import policy_objective
-from grrm.rl.losses.terms import kl_penalty, positive_advantage_nll
+from grrm.rl.losses.objective import kl_penalty, policy_objective, positive_advantage_nll
 
 __all__ = [
     "Denominators",

@@ -1,1 +1,0 @@
-"""The kinds of phrases; each module offers functions `Draws -> Phrase`."""
