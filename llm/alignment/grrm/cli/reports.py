@@ -1,10 +1,9 @@
-"""Options, numbers in tables and the bar chart that the reports of `grrm eval` share."""
+"""Options and numbers in tables that the reports of `grrm eval` share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,30 +18,10 @@ def report_options(command: Command) -> Command:
     for option in (
         click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the resampling."),
         click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals."),
-        click.option("--chart", type=FILE, help="Write a bar chart to this .png file."),
         click.option("--json", "json_file", type=FILE, help="Write the results to this .json file."),
     ):
         command = option(command)
     return command
-
-
-def check_outputs(json_file: Path | None, chart: Path | None) -> None:
-    """Refuse what could not be written, or drawn, before anything is scored."""
-    from grrm.data.atomic import check_writable
-
-    for path in (json_file, chart):
-        if path is not None:
-            check_writable(path)
-    if chart is not None:
-        import matplotlib  # noqa: F401
-
-
-def draw(chart: Path | None, title: str, axis: str, bars: Mapping[str, Interval | None], **options: Any) -> None:
-    """`write_bar_chart`, if a chart is wanted."""
-    if chart is not None:
-        from grrm.cli.results import write_bar_chart
-
-        write_bar_chart(chart, title, axis, bars, **options)
 
 
 def mean_and_interval(interval: Interval | None, digits: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import click
 from grrm.cli.commands.evaluate_judge import judge
 from grrm.cli.commands.evaluate_ranking import ranking
 from grrm.cli.options import FILE, Command, FiniteRange
-from grrm.cli.reports import check_outputs, draw, mean_and_interval, report_options
+from grrm.cli.reports import mean_and_interval, report_options
 from grrm.errors import UserError
 from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
 
@@ -70,7 +70,6 @@ def mt(
     hypothesis_key: str,
     reference_key: str,
     json_file: Path | None,
-    chart: Path | None,
     resamples: int,
     seed: int,
     **scorer_settings: Any,
@@ -82,10 +81,12 @@ def mt(
     """
     from grrm.cli.records import read_records, text, text_or_none
     from grrm.cli.results import write_json
+    from grrm.data.atomic import check_writable
     from grrm.evaluation.mt_scores import score_translations
     from grrm.gqm.groups import TranslationTask
 
-    check_outputs(json_file, chart)
+    if json_file:
+        check_writable(json_file)
     scorers = _scorers(**scorer_settings)
     records = read_records(rows)
     if not any(hypothesis_key in row for row in records.rows):
@@ -100,13 +101,6 @@ def mt(
     _show_mt(results, [scorer.name for scorer in scorers])
     if json_file:
         write_json(json_file, {"resamples": resamples, "results": {name: asdict(s) for name, s in results.items()}})
-    draw(
-        chart,
-        "chrF of translations",
-        "mean chrF of sentences, 95 % interval",
-        {name: scores.chrf_sentence for name, scores in results.items()},
-        limits=(0.0, 100.0),
-    )
 
 
 def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:

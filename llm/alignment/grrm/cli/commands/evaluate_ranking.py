@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.options import FILE, is_explicit
-from grrm.cli.reports import check_outputs, draw, mean_and_interval, percent, report_options
+from grrm.cli.reports import mean_and_interval, percent, report_options
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def ranking(
     files: tuple[Path, ...],
     baseline: str,
     json_file: Path | None,
-    chart: Path | None,
     resamples: int,
     seed: int,
     **options: Any,
@@ -96,9 +95,11 @@ def ranking(
     """
     from grrm.cli.judged_files import consensus_beside, judge_names, on_the_same_rows, read_judged
     from grrm.cli.results import write_json
+    from grrm.data.atomic import check_writable
     from grrm.evaluation.ranking import accuracy_difference
 
-    check_outputs(json_file, chart)
+    if json_file:
+        check_writable(json_file)
     keys = {name: options.pop(name) for name in ("gold_key", "score_key", "system_key")}
     judges = on_the_same_rows(
         [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]
@@ -123,15 +124,6 @@ def ranking(
     if json_file:
         report = _report(judges, beside, scores_of, differences)
         write_json(json_file, {**options, "seed": seed, "resamples": resamples, **report})
-    bars = overall if len(judges) > 1 else scores_of[judges[0].name]
-    draw(
-        chart,
-        "Pairwise ranking accuracy",
-        "share of pairs ordered as the gold scores, 95 % interval",
-        {name: scores.ranking.accuracy for name, scores in bars.items()},
-        limits=(0.0, 1.0),
-        baseline=0.5,
-    )
 
 
 def score(judge: JudgedFile, resamples: int, seed: int, **rules: Any) -> dict[str, Scores]:
