@@ -27,8 +27,8 @@ from parser_mutations import MUTATIONS, Mutation, take_apart
 from grrm.data.atomic import atomic_path
 from grrm.gqm import compat
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
+from grrm.gqm.groups import Tiers, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.gqm.rankings import Tiers, tiers_of
 
 ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests/golden/data/gqm_parse.jsonl"

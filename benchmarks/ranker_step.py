@@ -166,8 +166,8 @@ def train(folder: Path, compare: str) -> None:
     from grrm.models.reward_models import CandidateGroup, load_reward_model
     from grrm.reward_model.trainer import RewardModelTrainer
     from grrm.startup import freeze_gc
+    from grrm.training.callbacks import quiet_paddlenlp
     from grrm.training.gold_groups import GoldGroup
-    from grrm.training.trainer_log import quiet_paddlenlp
 
     class Clock(TrainerCallback):
         """Waits at the end of a turn until it is told how many steps the next one has."""

@@ -9,7 +9,7 @@ import pytest
 from support.rl_processes import TinyWorld, entry_command
 
 from grrm.config import RLConfig, prepare
-from grrm.config.judge_models import judge_models
+from grrm.config.workload import judge_models
 from grrm.errors import UserError
 
 

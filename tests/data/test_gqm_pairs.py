@@ -17,7 +17,7 @@ from grrm.data.converters.gqm_pairs import convert_pairs_gqm, swapped
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.grammar import ParsedVerdict, parse_verdict
-from grrm.gqm.rankings import tiers_of
+from grrm.gqm.groups import tiers_of
 
 
 def pairs(folder: Path, rows: list[Row], **settings: object) -> list[Row]:

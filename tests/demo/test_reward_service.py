@@ -11,8 +11,8 @@ import requests
 from rich.console import Console
 from support.stopped_clock import PATIENCE_S, eventually
 
-from grrm.demo.progress import StageLine, StepSeen, last_step
-from grrm.demo.reward_service import RewardService, is_healthy
+from grrm.demo.execution import StageLine, StepSeen, last_step
+from grrm.demo.processes import RewardService, is_healthy
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import MetricsLog
 

@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.gqm.grammar import ParsedVerdict, Rejection, RejectReason, parse_sqm, parse_verdict
+from grrm.gqm.groups import tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import GQM_TASKS, render_response
-from grrm.gqm.rankings import tiers_of
 
 MODES = ("exact", "tolerant", "compat")
 TYPES = tuple(GQM_TASKS)

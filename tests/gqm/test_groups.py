@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.gqm.groups import (
+    Candidate,
+    Group,
+    Status,
+    TranslationTask,
+    Verdict,
+    ranking_line,
+    ranking_to_scores,
+    tiers_of,
+)
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.gqm.rankings import ranking_line, ranking_to_scores, tiers_of
 
 TASK = TranslationTask("Hello", "en", "de")
 

@@ -8,7 +8,7 @@ from inspect import getmembers, isfunction, signature
 
 import pytest
 
-from grrm.gqm import compat, extraction, grammar, lookalikes, rankings, rubric, verification
+from grrm.gqm import compat, extraction, grammar, groups, lookalikes, rubric, verification
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
@@ -78,7 +78,7 @@ READERS = {
         f"extract_translation {kind}": partial(extraction.extract_translation, extractor_type=kind)
         for kind in EXTRACTOR_TYPES
     },
-    "ranking_to_scores": rankings.ranking_to_scores,
+    "ranking_to_scores": groups.ranking_to_scores,
     **{f"parse_total {mode}": partial(rubric.parse_total, mode=mode) for mode in ("exact", "tolerant", "compat")},
     "read_total": rubric.read_total,
     "imitates_rubric": rubric.imitates_rubric,
@@ -151,7 +151,7 @@ def test_every_reader_of_text_is_measured():
         grammar,
         lookalikes,
         ranking_accuracy,
-        rankings,
+        groups,
         rubric,
         verification,
     )

@@ -5,11 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
+from grrm.gqm.groups import ranking_line
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.gqm.rankings import ranking_line
 from grrm.rewards.ranking_accuracy import (
     INVALID,
     RankingReward,
+    gold_ranking,
+    gold_scores,
     is_ranking_of,
     margin_agreement,
     ordering_agreement,
@@ -20,7 +22,6 @@ from grrm.rewards.ranking_accuracy import (
     ranking_score_reward_no_cot,
     score_reward,
 )
-from grrm.rewards.ranking_ground_truth import gold_ranking, gold_scores
 from grrm.rewards.rule_rewards import RULE_REWARDS
 
 RANKING_REWARDS = [reward for name, reward in RULE_REWARDS.items() if "ranking" in name or name == "score"]

@@ -53,7 +53,7 @@ def test_console_shows_steps_and_leaves_the_rest_to_the_log_file(seen) -> None:
 def test_log_file_is_the_first_ranks_and_moves_with_the_run(tmp_path: Path) -> None:
     from paddlenlp.utils.log import logger
 
-    from grrm.training.trainer_log import quiet_paddlenlp
+    from grrm.training.callbacks import quiet_paddlenlp
 
     before = logger.logger.level, logger.handler.level
     try:

@@ -44,7 +44,7 @@ from grrm.rl.losses import count_denominators
 from grrm.rl.records import Row, Scored
 from grrm.rl.reward_stage import RewardStage, reward
 from grrm.rl.rollout import PromptBatch, RolloutWorker
-from grrm.training.trainer_log import quiet_paddlenlp
+from grrm.training.callbacks import quiet_paddlenlp
 
 MAX_TOKENS = 64  # of a response
 MICRO_BATCH = 16  # responses per forward and backward pass

@@ -3,7 +3,7 @@
 from grrm.errors import UserError
 from grrm.gqm import compat, languages, prompts
 from grrm.gqm.grammar import Rejection, RejectReason, parse_verdict
-from grrm.gqm.rankings import ranking_line, ranking_to_scores
+from grrm.gqm.groups import ranking_line, ranking_to_scores
 
 
 def as_value_error(call):

@@ -3,9 +3,9 @@
 import json
 
 from grrm.errors import UserError
-from grrm.gqm.rankings import ranking_to_scores
+from grrm.gqm.groups import ranking_to_scores
 from grrm.rewards import ranking_accuracy as ours
-from grrm.rewards.ranking_ground_truth import gold_ranking
+from grrm.rewards.ranking_accuracy import gold_ranking
 
 
 def with_scores(reward, *, compat):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
-from grrm.config.judge_models import judge_folders
 from grrm.config.key import keys_of
 from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
@@ -23,6 +22,7 @@ from grrm.config.rollout_checks import (
 )
 from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig, StageConfig
 from grrm.config.values import is_hub_name
+from grrm.config.workload import judge_folders
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from grrm.config.judge_models import JudgeModel
 from grrm.config.layout import Layout
 from grrm.config.model_shape import ModelShape, Weight
 from grrm.config.stage_config import RLConfig, StageConfig
-from grrm.config.workload import Workload
+from grrm.config.workload import JudgeModel, Workload
 
 GIB = 2**30
 BLOCK = 64  # positions of a cache block

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grrm.demo.judge_plan import HostedJudge, JudgePlan
+from grrm.demo.judge_plan import HostedJudge, JudgePlan, PolicyPlan
 from grrm.demo.layout import Layout
-from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.settings import BASE, GRPO_CONSENSUS, GRPO_RANKER, RANKER, SFT, DemoSettings, title_of
 from grrm.demo.stages import Stage
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grrm.demo.judge_plan import GOLD_FILE, ROWS, HostedJudge, JudgePlan
+from grrm.demo.judge_plan import GOLD_FILE, ROWS, HostedJudge, JudgePlan, PolicyPlan
 from grrm.demo.layout import Layout
-from grrm.demo.policy_plan import PolicyPlan
 from grrm.demo.real_settings import (
     CANDIDATES,
     GRPO_EMBEDDING,

@@ -21,7 +21,7 @@ from rich.table import Table
 import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
-from grrm.demo.reward_service import RewardService
+from grrm.demo.processes import RewardService
 from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings, Settings
 from grrm.demo.stages import Stage
 from grrm.errors import UserError

@@ -7,8 +7,8 @@ None always means what it meant there: the text could not be parsed.
 
 from __future__ import annotations
 
+from grrm.gqm.groups import ranking_to_scores
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED
-from grrm.gqm.rankings import ranking_to_scores
 
 
 def last_line(text: str) -> str:

@@ -21,9 +21,9 @@ from enum import Enum
 from typing import Literal
 
 from grrm.gqm import compat
+from grrm.gqm.groups import Tiers, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import check_prompt_type
-from grrm.gqm.rankings import Tiers, tiers_of
 
 Mode = Literal["exact", "tolerant", "compat"]
 MAX_SCORE = 10.0

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 
 from grrm.errors import require_known
+from grrm.gqm.groups import ranking_line
 from grrm.gqm.languages import CANDIDATE_IDS, display_name
-from grrm.gqm.rankings import ranking_line
 
 FENCE = "```"
 

@@ -11,8 +11,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from grrm.gqm.groups import Group, Status, Verdict
-from grrm.gqm.rankings import tiers_of
+from grrm.gqm.groups import Group, Status, Verdict, tiers_of
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge

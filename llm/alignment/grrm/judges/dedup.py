@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from grrm.gqm.fences import FENCED
-from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
-from grrm.gqm.rankings import Tiers, tiers_of
+from grrm.gqm.groups import Group, Status, Tiers, TranslationTask, Verdict, tiers_of
 from grrm.judges.interface import CountingJudge
 from grrm.judges.metrics import JudgeMetrics
 

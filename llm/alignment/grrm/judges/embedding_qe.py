@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, Verdict
-from grrm.gqm.rankings import tiers_of
+from grrm.gqm.groups import Group, Verdict, tiers_of
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge

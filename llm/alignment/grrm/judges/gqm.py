@@ -12,10 +12,9 @@ from pydantic import Field, model_validator
 from grrm.errors import UserError
 from grrm.gqm.fences import fence_for
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
-from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.groups import Group, Status, Verdict, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import gqm_prompt
-from grrm.gqm.rankings import tiers_of
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.dedup import (

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from grrm.errors import UserError, require_known
-from grrm.gqm.groups import Group, Status, Verdict
-from grrm.gqm.rankings import tiers_of
+from grrm.gqm.groups import Group, Status, Verdict, tiers_of
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge

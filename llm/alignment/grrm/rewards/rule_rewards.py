@@ -15,8 +15,10 @@ from grrm.gqm.rubric import parse_total, read_total
 from grrm.rewards.answers import ANSWER_RULES, AnswerRule
 from grrm.rewards.ranking_accuracy import (
     INVALID,
+    GroundTruth,
     RankingReward,
     RankingRewardFunction,
+    gold_scores,
     ranking_reward,
     ranking_reward_no_cot,
     ranking_reward_zero,
@@ -24,7 +26,6 @@ from grrm.rewards.ranking_accuracy import (
     ranking_score_reward_no_cot,
     score_reward,
 )
-from grrm.rewards.ranking_ground_truth import GroundTruth, gold_scores
 from grrm.rewards.verified import read_truth
 
 RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0  # the answer; the format counts 1 or -1 beside it

@@ -44,6 +44,7 @@ from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.rl.verdict import conclude, verdict_lines
 from grrm.startup import freeze_gc
 from grrm.tracking.run_record import RunRecord
+from grrm.training.callbacks import quiet_paddlenlp
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
@@ -63,7 +64,6 @@ from grrm.training.model_setup import (
     weights_dtype,
 )
 from grrm.training.rollout_servers import CHECKED_PROMPTS, build_server_engine, build_weights_check
-from grrm.training.trainer_log import quiet_paddlenlp
 
 # How long the other ranks wait for a rank's rollout or update, in addition to the time limits of servers.
 LONGEST_PHASE_S = 1800.0

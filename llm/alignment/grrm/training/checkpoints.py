@@ -21,8 +21,8 @@ from grrm.models.trained_with import TrainedWith, write_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
+from grrm.training.callbacks import failures_in_log
 from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
-from grrm.training.trainer_log import failures_in_log
 
 MARKER = "grrm_state.json"
 

@@ -23,6 +23,7 @@ from grrm.parallel.lifeline import watch_peers
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
+from grrm.training.callbacks import quiet_paddlenlp
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
@@ -35,7 +36,6 @@ from grrm.training.checkpoints import (
     train_or_load,
 )
 from grrm.training.model_setup import weights_dtype
-from grrm.training.trainer_log import quiet_paddlenlp
 
 Item = TypeVar("Item")
 SupervisedConfig = SFTConfig | RewardModelConfig | DPOConfig

@@ -20,9 +20,9 @@ from grrm.data.converters.groups import check_choice, integer_scores, read_group
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
 from grrm.errors import UserError
+from grrm.gqm.groups import ranking_line
 from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
 from grrm.gqm.prompts import Span, check_prompt_type, decisive_spans, render_response, without_verdict
-from grrm.gqm.rankings import ranking_line
 
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 PROMPT_TYPES = ("ranking", "ranking_score")  # the original's
