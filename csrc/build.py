@@ -16,7 +16,7 @@ from grrm_csrc.openmp import paddle_runtime
 
 SWITCH = "GRRM_KERNELS"  # "off" does without them
 _SONAME = "libgrrm_kernels.so"  # what the operators that call them ask for
-_ABI = 12
+_ABI = 13
 
 
 @dataclass(frozen=True, slots=True)

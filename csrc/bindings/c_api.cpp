@@ -50,7 +50,7 @@ grrm::OutputLayer output_layer_at(const void* const* blas, const float* weights,
 }
 
 // The model behind a list of addresses: the four functions of grrm::Blas, embedding, cosines, sines, final norm, head,
-// then 16 for each layer. `packed` is what `grrm_pack` has written, or null.
+// then 18 for each layer. `packed` is what `grrm_pack` has written, or null.
 grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addresses, float* packed) {
   grrm::Decoder decoder{};
   decoder.hidden = s.hidden;
@@ -69,16 +69,18 @@ grrm::Decoder decoder_at(const Sizes& s, float epsilon, const void* const* addre
   decoder.head = numbers[4];
   decoder.head_is_transposed = s.head_is_transposed != 0;
   for (int64_t i = 0; i < s.layers; ++i) {
-    const float* const* at = numbers + 5 + 16 * i;
+    const float* const* at = numbers + 5 + 18 * i;
     decoder.layers.push_back({at[0],
                               {at[1], at[2], nullptr},
                               {at[3], at[4], nullptr},
                               {at[5], at[6], nullptr},
                               {at[7], at[8], nullptr},
                               at[9],
-                              {at[10], at[11], nullptr},
+                              at[10],
+                              at[11],
                               {at[12], at[13], nullptr},
-                              {at[14], at[15], nullptr}});
+                              {at[14], at[15], nullptr},
+                              {at[16], at[17], nullptr}});
   }
   if (packed != nullptr) grrm::place_packed(decoder, packed);
   return decoder;
@@ -102,7 +104,7 @@ int64_t within_memory(Work work) {
 
 extern "C" {
 
-int32_t grrm_abi() { return 12; }
+int32_t grrm_abi() { return 13; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
 // not 0; returns 1 where the processor has dot products of them, 0 where the same sums take longer than float32's.

@@ -1,4 +1,4 @@
-// One forward pass of a Llama-family decoder (Qwen2, Llama) over a cache: tokens of any slots at any positions, so that
+// One forward pass of a Llama-family decoder (Qwen2, Qwen3, Llama) over a cache: tokens of any slots at any positions, so that
 // prefill, decoding and a mix of both are the same call. Matrix products are left to a BLAS, which the caller brings.
 #pragma once
 
@@ -26,6 +26,8 @@ struct Projection {
 struct DecoderLayer {
   const float* attention_norm;
   Projection q, k, v, o;
+  const float* q_norm;  // [D], of every head before it is rotated, or null
+  const float* k_norm;
   const float* mlp_norm;
   Projection gate, up, down;
 };
@@ -62,7 +64,7 @@ class DecoderPass {
     for (int64_t i = 0; i < n; ++i)
       std::copy_n(d_.embedding + tokens[i] * d_.hidden, d_.hidden, hidden_.data() + i * d_.hidden);
     normed_.assign(rows * d_.hidden, 0.0f);
-    inverse_.resize(rows);
+    inverse_.resize(rows * d_.heads);
     q_.assign(rows * d_.heads * d_.width, 0.0f);
     k_.resize(rows * d_.key_heads * d_.width);
     v_.resize(rows * d_.key_heads * d_.width);
@@ -97,6 +99,11 @@ class DecoderPass {
     over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
       rms_norm_rows(hidden_.data(), weight, normed_.data(), inverse_.data(), begin, end, d_.hidden, d_.epsilon);
     });
+  }
+
+  void norm_heads(const float* weight, int64_t heads, int64_t begin, int64_t end, Floats& x) {
+    if (weight == nullptr) return;
+    rms_norm_rows(x.data(), weight, x.data(), inverse_.data(), begin * heads, end * heads, d_.width, d_.epsilon);
   }
 
   // c [rows of the pass, n] = a b [k, n] + beta c; `packed` is b laid out, or null.
@@ -136,6 +143,8 @@ class DecoderPass {
     project(normed_, d_.hidden, layer.k, d_.key_heads * d_.width, k_);
     project(normed_, d_.hidden, layer.v, d_.key_heads * d_.width, v_);
     over_ranges(n_, [&](int64_t, int64_t begin, int64_t end) {
+      norm_heads(layer.q_norm, d_.heads, begin, end, q_);
+      norm_heads(layer.k_norm, d_.key_heads, begin, end, k_);
       // The sign of the table's first half is the direction.
       rotate_rows(q_.data(), d_.cos, d_.sin, places_.positions.data(), q_.data(), begin, end, d_.heads, d_.width, -1.0f);
       rotate_rows(k_.data(), d_.cos, d_.sin, places_.positions.data(), k_.data(), begin, end, d_.key_heads, d_.width, -1.0f);

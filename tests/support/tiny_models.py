@@ -12,8 +12,14 @@ import paddle
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from safetensors.numpy import save_file
 
+from grrm.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
+
 VOCAB = 97
-ARCHITECTURES = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM)}
+ARCHITECTURES = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
 
 
 def build_model(architecture: str = "qwen2", **settings: Any) -> Any:

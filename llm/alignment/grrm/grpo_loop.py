@@ -117,7 +117,7 @@ def train_on(policy: Any, pad_id: int, rows: Sequence[Row]) -> float:
 def read_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("checkpoint", help="folder of a Qwen2 or Llama policy, as saved by run_sft.py")
+    parser.add_argument("checkpoint", help="folder of a Qwen2, Qwen3 or Llama policy, as saved by run_sft.py")
     parser.add_argument("data", type=Path, help="JSON lines of `grrm data convert --to rl`")
     parser.add_argument("--steps", type=int, default=10, help="optimizer steps (default: %(default)s)")
     parser.add_argument("--prompts", type=int, default=4, help="prompts per step (default: %(default)s)")

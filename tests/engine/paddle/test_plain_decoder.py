@@ -21,6 +21,8 @@ VARIANTS = [
     ("qwen2", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}),
     ("qwen2", {"num_key_value_heads": 6}),
     ("qwen2", {"num_key_value_heads": 1}),
+    ("qwen3", {"head_dim": 12}),
+    ("qwen3", {"tie_word_embeddings": True, "num_key_value_heads": 6}),
     ("llama", {}),
     ("llama", {"tie_word_embeddings": True}),
     ("llama", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}),

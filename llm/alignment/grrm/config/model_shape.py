@@ -13,7 +13,7 @@ from typing import Any
 from grrm.config.problems import Problems
 from grrm.errors import UserError
 
-MODEL_TYPES = ("qwen2", "llama")
+MODEL_TYPES = ("qwen2", "llama", "qwen3")
 
 # Qwen2.5 by size: hidden, layers, query heads, key heads, inner, vocabulary, positions, tied (each one's config.json).
 _QWEN25 = {
@@ -39,7 +39,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a decoder of Qwen2's or Llama's kind. `name` says where the sizes were found."""
+    """Sizes of a decoder of Qwen2's, Qwen3's or Llama's kind. `name` says where the sizes were found."""
 
     name: str
     hidden: int
@@ -50,12 +50,14 @@ class ModelShape:
     vocabulary: int
     positions: int
     tied: bool
-    bias: bool = True  # of queries, keys and values: Qwen2 has it, Llama does not
+    bias: bool = True  # of queries, keys and values: Qwen2 has it, Llama and Qwen3 do not
+    head_dim: int | None = None
+    norms_heads: bool = False  # queries and keys, as Qwen3 does
 
     @property
     def head_width(self) -> int:
         """Numbers of one head."""
-        return self.hidden // self.heads
+        return self.head_dim or self.hidden // self.heads
 
     def weights(self, tensor: int = 1) -> Iterator[Weight]:
         """Every weight as one of `tensor` ranks holds it.
@@ -71,6 +73,9 @@ class ModelShape:
                 yield Weight(name, self.hidden * columns, layer)
                 if self.bias:
                     yield Weight(f"{name}_bias", columns, layer)
+            if self.norms_heads:
+                yield Weight("q_norm", self.head_width, layer)
+                yield Weight("k_norm", self.head_width, layer)
             yield Weight("o", queries * self.hidden, layer)
             for name in ("gate", "up", "down"):
                 yield Weight(name, self.hidden * inner, layer)
@@ -156,6 +161,8 @@ def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
         positions=size("max_position_embeddings"),
         tied=bool(config.get("tie_word_embeddings", False)),
         bias=kind == "qwen2",
+        head_dim=size("head_dim") if config.get("head_dim") is not None else None,
+        norms_heads=kind == "qwen3",
     )
 
 

@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from grrm.errors import UserError
 from grrm.models.shards import PICKLED
 
-ARCHITECTURES = ("qwen2", "llama")  # values of model_type in config.json that can be trained, ranked and served
+ARCHITECTURES = ("qwen2", "llama", "qwen3")  # values of model_type that can be trained, ranked and served
+_REFUSED = {"qwen2_moe": ": PaddleNLP 3.0.0b4's experts end in a TypeError with this Paddle, and leave tokens out"}
 TIED_HEAD = "lm_head.weight"  # stored once, as the embeddings, where tie_word_embeddings is set
 _INDEX_FILE = "model.safetensors.index.json"
 _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers', PaddleNLP's
@@ -43,8 +44,8 @@ def check_architecture(directory: Path) -> dict[str, Any]:
     model_type = config.get("model_type")
     if model_type not in ARCHITECTURES:
         raise UserError(
-            f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: give a "
-            f"checkpoint of {' or '.join(ARCHITECTURES)}"
+            f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here"
+            f"{_REFUSED.get(str(model_type), '')}: give a checkpoint of {' or '.join(ARCHITECTURES)}"
         )
     _check_numbers(config, directory)
     return config
@@ -57,6 +58,7 @@ _SIZES = {
     "num_hidden_layers": 2**10,
     "num_attention_heads": 2**12,
     "num_key_value_heads": 2**12,
+    "head_dim": 2**12,
     "vocab_size": 2**24,
     "max_position_embeddings": 2**30,
 }
@@ -67,7 +69,7 @@ def _check_numbers(config: Mapping[str, Any], directory: Path) -> None:
     bounds: dict[str, float] = {**_SIZES, "rope_theta": math.inf, "rms_norm_eps": math.inf}
     for key in bounds.keys() & config.keys():
         value = config[key]
-        if value is None and key == "num_key_value_heads":  # as many as heads
+        if value is None and key in ("num_key_value_heads", "head_dim"):  # as many as heads; hidden_size / heads
             continue
         is_number = isinstance(value, int if key in _SIZES else (int, float)) and not isinstance(value, bool)
         if not is_number or not 0 < value <= bounds[key] or value == math.inf:
@@ -118,10 +120,9 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
 
 
 def _paddlenlp_class(directory: Path) -> Any:
-    from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
+    from grrm.models.policy import POLICY_BASES
 
-    classes = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM}
-    return classes[check_checkpoint(directory)["model_type"]]
+    return POLICY_BASES[check_checkpoint(directory)["model_type"]]
 
 
 def _converted(model_class: Any, directory: Path, files: Iterable[Path], overrides: Mapping[str, Any]) -> Any:

@@ -52,6 +52,7 @@ _KEYS = (
 _KEYS_OF = {
     "qwen2": ("attention_dropout", "use_sliding_window", "sliding_window", "max_window_layers"),
     "llama": (),
+    "qwen3": (),
 }
 
 
@@ -81,9 +82,9 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     tokenizer_files = [run / name for name in TOKENIZER_FILES if (run / name).is_file()]
     if not tokenizer_files:
         raise UserError(f"'{run}' has no tokenizer files: export the output folder of a run, or copy them into it")
-    from grrm.paddlenlp_api.modeling import AutoConfig
+    from grrm.models.policy import policy_class
 
-    config = AutoConfig.from_pretrained(str(run))
+    config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as unfinished:
         folder = Path(unfinished) / out.name
@@ -114,7 +115,7 @@ def transformers_config(config: Any, raw: Mapping[str, Any], dtype: str) -> dict
         settings["rope_scaling"] = raw["rope_scaling"]
     elif getattr(config, "rope_scaling_type", None) == "linear":
         settings["rope_scaling"] = {"type": "linear", "rope_type": "linear", "factor": config.rope_scaling_factor}
-    architecture = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}[model_type]
+    architecture = f"{model_type.capitalize()}ForCausalLM"
     return {
         "architectures": [architecture],
         "model_type": model_type,

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from paddlenlp import transformers
 from paddlenlp.transformers import (
-    AutoConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     linear_utils,
 )
+from paddlenlp.transformers.conversion_utils import StateDictNameMapping
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.model_utils import no_init_weights
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
 __all__ = [
-    "AutoConfig",
     "LlamaConfig",
     "LlamaForCausalLM",
     "Qwen2Config",
     "Qwen2ForCausalLM",
+    "StateDictNameMapping",
     "linear_utils",
     "llama",
     "no_init_weights",

@@ -23,7 +23,7 @@ FEW_WEIGHTS = 1 << 24  # smaller models generate as fast without packing, in flo
 
 
 class CpuDecoder:
-    """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in float32 on the CPU).
+    """Forward pass over a PaddleNLP model's own parameters (Qwen2, Qwen3 or Llama in float32 on the CPU).
 
     A cache is valid for the parameters at its creation: when they change, a new one is needed. Same interface as
     `PlainDecoder`. The constructor raises UserError for a model that neither of them implements, and ValueError for one
@@ -222,6 +222,7 @@ class CpuDecoder:
         for layer in w.layers:
             addresses.append(layer.input_norm.data_ptr())
             addresses += [at for p in (*layer.attention_in, layer.attention_out) for at in _pointers(p)]
+            addresses += [norm.data_ptr() for norm in layer.head_norms] if layer.head_norms else [0, 0]
             addresses.append(layer.mlp_norm.data_ptr())
             addresses += [at for p in (*layer.mlp_in, layer.mlp_out) for at in _pointers(p)]
         return np.array(addresses, dtype=np.uint64)
@@ -278,4 +279,5 @@ def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
             if projection.bias is not None:
                 expected.append((f"a bias of layer {number}", projection.bias, [n_out]))
         expected += [(f"a norm of layer {number}", norm, [hidden]) for norm in (layer.input_norm, layer.mlp_norm)]
+        expected += [(f"a norm of heads of layer {number}", norm, [w.head_dim]) for norm in layer.head_norms or ()]
     return expected

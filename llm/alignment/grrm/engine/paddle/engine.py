@@ -24,7 +24,7 @@ _GPU_STEP_TOKENS, _CPU_STEP_TOKENS = 4096, 1024  # a fraction of a second; what 
 
 
 class PaddleEngine(Engine):
-    """Generates with a PaddleNLP Qwen2 or Llama model, reading its own parameters: a trainer's updates need no copy.
+    """Generates with a Qwen2, Qwen3 or Llama model, reading its own parameters: a trainer's updates need no copy.
 
     KV cache: up to `max_num_seqs` sequences run concurrently, in up to `max_cache_bytes` of memory; None means
     `memory_fraction` of the memory that is free when `generate` begins. Blocks are allocated on demand; when they run

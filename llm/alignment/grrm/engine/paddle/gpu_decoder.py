@@ -86,7 +86,7 @@ def attention_arguments(
 
 
 class GpuDecoder:
-    """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama in bfloat16 or float16 on a GPU).
+    """Forward pass over a PaddleNLP model's own parameters (Qwen2, Qwen3 or Llama in bfloat16 or float16 on a GPU).
 
     The same calls as `PlainDecoder`, but for the logits, which stay on the device. Raises UserError, on construction,
     for a model that no decoder implements, and ValueError for one that another decoder runs (`unsupported_reason`).
@@ -187,6 +187,9 @@ class GpuDecoder:
     def _packed_qkv(self, normed: Tensor, layer: LayerWeights) -> Tensor:
         """(N, all query heads + all key heads + all value heads)."""
         projected = [project(normed, projection) for projection in layer.attention_in]
+        for index, norm in enumerate(layer.head_norms or ()):
+            heads = projected[index].reshape([-1, self.weights.head_dim])
+            projected[index] = self._norm(heads, norm).reshape([normed.shape[0], -1])
         if len(projected) == 1:  # fused: every kv head's queries stand beside its key and value
             w = self.weights
             heads = projected[0].reshape([normed.shape[0], w.n_kv_heads, -1, w.head_dim])
@@ -242,7 +245,8 @@ def _parameters(w: DecoderWeights) -> list[Tensor]:
     parameters = [w.embedding_VH, w.lm_head, w.final_norm]
     for layer in w.layers:
         projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
-        parameters += [layer.input_norm, layer.mlp_norm, *(projection.weight for projection in projections)]
+        parameters += [layer.input_norm, layer.mlp_norm, *(layer.head_norms or ())]
+        parameters += [projection.weight for projection in projections]
         parameters += [projection.bias for projection in projections if projection.bias is not None]
     return parameters
 

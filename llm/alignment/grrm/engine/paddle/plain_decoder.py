@@ -73,7 +73,7 @@ class KVCache:
 
 
 class PlainDecoder:
-    """Forward pass over a PaddleNLP model's own parameters (Qwen2 or Llama, float32 or bfloat16).
+    """Forward pass over a PaddleNLP model's own parameters (Qwen2, Qwen3 or Llama, float32 or bfloat16).
 
     Raises UserError, on construction, for a model it does not implement.
     """
@@ -166,6 +166,8 @@ class PlainDecoder:
         kv_heads, group, head_dim = self.weights.n_kv_heads, self._group, self.weights.head_dim
         # Fused or not, a kv head's queries stand beside its key and value: query head = kv head x group + i.
         parts = [x.reshape([x.shape[0], kv_heads, -1, head_dim]) for x in projected]
+        if layer.head_norms:
+            parts = [*(self._norm(x, weight) for x, weight in zip(parts[:2], layer.head_norms, strict=True)), parts[2]]
         if len(parts) == 1:
             queries_keys, values = parts[0][:, :, : group + 1], parts[0][:, :, group + 1 :]
         else:

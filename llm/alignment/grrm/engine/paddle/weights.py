@@ -38,6 +38,7 @@ class LayerWeights:
     mlp_norm: Tensor
     mlp_in: tuple[Projection, ...]
     mlp_out: Projection
+    head_norms: tuple[Tensor, Tensor] | None  # of each head's queries and keys, before they are rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def project(x: Tensor, projection: Projection) -> Tensor:
 
 
 def collect_weights(model: Any) -> DecoderWeights:
-    """The parameters of a PaddleNLP `Qwen2ForCausalLM` or `LlamaForCausalLM`.
+    """The parameters of a PaddleNLP `Qwen2ForCausalLM` or `LlamaForCausalLM`, or of our `Qwen3ForCausalLM`.
 
     Raises UserError for another architecture, or a setting the decoder does not implement.
     """
@@ -114,7 +115,7 @@ def collect_weights(model: Any) -> DecoderWeights:
         signed_sin_TD=signed_sin_TD,
         n_heads=config.num_attention_heads // n_parts,
         n_kv_heads=config.num_key_value_heads // n_parts,
-        head_dim=config.hidden_size // config.num_attention_heads,
+        head_dim=base.layers[0].self_attn.head_dim,
         norm_epsilon=config.rms_norm_eps,
         max_positions=config.max_position_embeddings,
         vocab_size=config.vocab_size,
@@ -155,6 +156,7 @@ def _layer_weights(layer: Any) -> LayerWeights:
         mlp_norm=layer.post_attention_layernorm.weight,
         mlp_in=tuple(_projection(getattr(mlp, name)) for name in gate_up),
         mlp_out=_projection(mlp.down_proj),
+        head_norms=(attention.q_norm.weight, attention.k_norm.weight) if hasattr(attention, "q_norm") else None,
     )
 
 
