@@ -51,6 +51,23 @@ def test_tensor_ranks_give_the_groups_rewards_advantages_losses_and_weights_of_o
 
 
 @pytest.mark.slow
+def test_tensor_ranks_train_a_qwen3_as_one_process_does(world: TinyWorld, tmp_path: Path) -> None:
+    policy = tmp_path / "policy"
+    shutil.copytree(world.policy, policy)
+    write_policy(policy, model_type="qwen3", head_dim=24)
+    qwen3 = TinyWorld(world.folder, policy, world.rl_data)
+    settings = {"max_steps": "3", "save_strategy": "no", "learning_rate": "0.02", "sft_coeff": "0.1"}
+    run(one_rank(entry_command(qwen3, tmp_path / "one", **settings)))
+    run(two_ranks(entry_command(qwen3, tmp_path / "two", **settings, tensor_parallel_degree="2"), tmp_path / "logs"))
+    assert rollouts_of(tmp_path / "one") == rollouts_of(tmp_path / "two")
+    before, left, right = (load_file(tmp_path / name / "model.safetensors") for name in ("policy", "one", "two"))
+    for name, weight in left.items():
+        assert np.abs(weight - before[name]).max() > 1e-3, name
+        np.testing.assert_allclose(right[name], weight, atol=1e-4, err_msg=name)
+    assert sum("k_norm" in name for name in left) == load_policy(tmp_path / "two").config.num_hidden_layers
+
+
+@pytest.mark.slow
 def test_tensor_ranks_that_sample_together_evaluate_what_one_process_evaluates(
     world: TinyWorld, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def random_policy(**changes: Any) -> Any:
+def random_policy(model_type: str = "qwen2", **changes: Any) -> Any:
     """A policy with the same random weights every time; arguments change its shape."""
     import paddle
     from support.rl_processes import MODEL
@@ -14,12 +14,12 @@ def random_policy(**changes: Any) -> Any:
     from grrm.models.policy import policy_class
 
     paddle.seed(3)
-    cls = policy_class("qwen2")
+    cls = policy_class(model_type)
     settings = {key: value for key, value in MODEL.items() if key not in ("model_type", "architectures")} | changes
     return cls(cls.config_class(**settings))
 
 
-def write_policy(folder: Path, **changes: int) -> None:
+def write_policy(folder: Path, **changes: Any) -> None:
     """Save a policy beside the tokenizer of a folder; further arguments change its shape."""
     from grrm.models.tokenizer import load_tokenizer
 
