@@ -115,8 +115,9 @@ def compare(model_folder: Path, theirs: dict[str, Any], folder: Path) -> dict[st
     """Counts of texts and positions where both agree, and the largest difference of two logits."""
     import paddle
 
+    from grrm.models.chat_templates import turns_renderer
     from grrm.models.checkpoint import load_causal_lm
-    from grrm.models.tokenizer import encoder, load_tokenizer, turns_renderer
+    from grrm.models.tokenizer import encoder, load_tokenizer
 
     tokenizer, model = load_tokenizer(model_folder), load_causal_lm(model_folder)
     encode, render = encoder(tokenizer), turns_renderer("checkpoint", tokenizer, model_folder)

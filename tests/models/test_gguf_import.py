@@ -15,10 +15,11 @@ from support.tiny_gguf import VOCAB, forward, write_tiny_gguf
 
 from grrm.cli import grrm
 from grrm.errors import UserError
+from grrm.models.chat_templates import chat_renderer
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.gguf_import import import_gguf, make_smollm2
 from grrm.models.gguf_tokenizer import tokenizer_files
-from grrm.models.tokenizer import chat_renderer, encoder, load_tokenizer
+from grrm.models.tokenizer import encoder, load_tokenizer
 
 IDS = [1, 40, 7, 222, 9, 263, 2, 77]
 

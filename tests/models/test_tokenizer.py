@@ -7,7 +7,8 @@ from tokenizers import Tokenizer
 
 from grrm.data.bpe import train_bpe
 from grrm.errors import UserError
-from grrm.models.tokenizer import chat_renderer, encoder, load_tokenizer, special_tokens
+from grrm.models.chat_templates import chat_renderer
+from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens
 
 TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
 

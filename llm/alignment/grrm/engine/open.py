@@ -35,16 +35,9 @@ from grrm.gqm.chat import EOS_TEXT, SERVER_TEMPLATE, render_chatml
 from grrm.judges.deadline import Deadline
 from grrm.judges.interface import OpenedGenerator
 from grrm.models import cpu_kernels
+from grrm.models.chat_templates import chat_renderer, turns_renderer
 from grrm.models.hub import checkpoint_folder
-from grrm.models.tokenizer import (
-    chat_renderer,
-    check_vocabulary,
-    encoder,
-    load_tokenizer,
-    special_tokens,
-    token_id,
-    turns_renderer,
-)
+from grrm.models.tokenizer import check_vocabulary, encoder, load_tokenizer, special_tokens, token_id
 
 if TYPE_CHECKING:
     from grrm.engine.paddle.engine import PaddleEngine

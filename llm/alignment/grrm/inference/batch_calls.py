@@ -9,7 +9,7 @@ from typing import Any
 from grrm.engine.api import Engine
 from grrm.engine.open import open_generator, over_engine
 from grrm.judges.interface import OpenedGenerator
-from grrm.models.tokenizer import chat_renderer
+from grrm.models.chat_templates import chat_renderer
 
 BATCH_ROWS = 256
 Progress = Callable[[int, int], None]  # rows done, rows in all

@@ -16,15 +16,9 @@ from grrm.judges.dedup import Outcome
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.value_head import REWARD_MODEL_KINDS, RewardModelJudge, RewardModelOptions
 from grrm.models import cpu_kernels
+from grrm.models.chat_templates import chat_renderer
 from grrm.models.hub import checkpoint_folder
-from grrm.models.tokenizer import (
-    chat_renderer,
-    check_vocabulary,
-    encoder,
-    load_tokenizer,
-    special_tokens,
-    text_encoder,
-)
+from grrm.models.tokenizer import check_vocabulary, encoder, load_tokenizer, special_tokens, text_encoder
 
 if TYPE_CHECKING:
     from grrm.models.reward_models import CandidateGroup, RewardModel

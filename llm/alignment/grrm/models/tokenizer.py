@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from grrm.errors import UserError, require_known
-from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml, render_chatml_turns
+from grrm.errors import UserError
 from grrm.models.hub import checkpoint_folder
 from grrm.models.template_trial import MIB, SECONDS, runs_away
 
@@ -34,7 +32,7 @@ def load_tokenizer(directory: str | Path) -> Any:
         tokenizer = None if any(map(runs_away, templates)) else _read(directory)
     except Exception as error:  # the tokenizers library raises plain ones, the compiler of templates its own
         raise UserError(
-            f"the folder '{directory}' has no tokenizer that can be read ({_first_line(error)}): copy the tokenizer "
+            f"the folder '{directory}' has no tokenizer that can be read ({first_line(error)}): copy the tokenizer "
             "files of the model into it"
         ) from error
     if tokenizer is None:
@@ -199,108 +197,5 @@ def special_tokens(tokenizer: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *(token.content for token in added if token.special))))
 
 
-def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) -> Callable[[str], str]:
-    """Return the function from a user's turn to the complete text that the model continues.
-
-    "chatml" is the bare template that this project's checkpoints are trained with, "checkpoint" the one stored beside
-    the tokenizer (in chat_template.jinja, else in its settings), "none" leaves the text as it is. Raises UserError for
-    another name, or if the checkpoint's own template is missing or cannot be rendered.
-    """
-    require_known("chat template", chat_template, CHAT_TEMPLATES)
-    if chat_template == "chatml":
-        return render_chatml
-    if chat_template == "none":
-        return str
-    if tokenizer is None:
-        raise UserError("the checkpoint's chat template needs the folder of its tokenizer: name it, or use 'chatml'")
-    _read_template_file(tokenizer, directory)
-    if not tokenizer.chat_template:
-        raise UserError(
-            f"the tokenizer in '{directory}' has no chat template: add chat_template to its tokenizer_config.json, or "
-            "use the template 'chatml' or 'none'"
-        )
-    return _checked(lambda prompt: str(tokenizer.apply_chat_template(prompt, tokenize=False)), directory)
-
-
-def turns_renderer(
-    chat_template: str, tokenizer: Any, directory: Path | None
-) -> Callable[[Sequence[Mapping[str, str]]], str] | None:
-    """As `chat_renderer`, of a chat's turns, each with a role and a content; None where there is no template.
-
-    What it returns raises ValueError for turns that the template refuses.
-    """
-    chat_renderer(chat_template, tokenizer, directory)  # refuses what cannot be rendered at all
-    if chat_template == "none":
-        return None
-    if chat_template == "chatml":
-        return render_chatml_turns
-    from jinja2 import TemplateError
-
-    def render(turns: Sequence[Mapping[str, str]]) -> str:
-        try:
-            return str(tokenizer.apply_chat_template([dict(turn) for turn in turns], tokenize=False))
-        except (TemplateError, TypeError, KeyError) as error:
-            raise ValueError(_first_line(error)) from error
-
-    return render
-
-
-def messages_renderer(tokenizer: Any, directory: Path) -> Callable[[Sequence[Mapping[str, str]]], str]:
-    """As `turns_renderer` of the checkpoint's own template, which is looked up for the first chat.
-
-    What it returns raises UserError for a template that is missing, and ValueError for a chat that has a special token
-    or that the template refuses.
-    """
-    specials = special_tokens(tokenizer)
-
-    @cache
-    def own() -> Callable[[Sequence[Mapping[str, str]]], str]:
-        render = turns_renderer("checkpoint", tokenizer, directory)
-        assert render is not None  # which only the template "none" has not
-        return render
-
-    def rendered(messages: Sequence[Mapping[str, str]]) -> str:
-        if any(token in message["content"] for message in messages for token in specials):
-            raise ValueError("contains a special token of the tokenizer")
-        return own()(messages)
-
-    return rendered
-
-
-def _read_template_file(tokenizer: Any, directory: Path | None) -> None:
-    """Read the template where transformers 5 stores it, and PaddleNLP does not look."""
-    from jinja2 import TemplateError
-
-    file = directory and directory / TEMPLATE_FILE
-    if not file or not file.is_file():
-        return
-    try:
-        tokenizer.init_chat_template(file.read_text(encoding="utf-8"))
-    except (TemplateError, ValueError) as error:
-        raise UserError(
-            f"the chat template '{file}' cannot be read ({_first_line(error)}): correct it, or use the template "
-            "'chatml'"
-        ) from error
-
-
-def _checked(render: Callable[[str], str], directory: Path | None) -> Callable[[str], str]:
-    """`render` itself, after a trial with one text: a mistake in a template shows with any text."""
-    from jinja2 import TemplateError
-
-    probe = "probe"
-    try:
-        rendered = render(probe)
-    except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError) as error:
-        raise UserError(
-            f"the chat template in '{directory}' cannot be rendered ({_first_line(error)}): correct it, or use the "
-            "template 'chatml'"
-        ) from error
-    if probe not in rendered:
-        raise UserError(
-            f"the chat template in '{directory}' leaves out the user's text: correct it, or use the template 'chatml'"
-        )
-    return render
-
-
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")

@@ -12,8 +12,9 @@ from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
 from grrm.data.held_out import comparable
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
 from grrm.gqm.groups import TranslationTask
+from grrm.models.chat_templates import messages_renderer
 from grrm.models.hub import checkpoint_folder
-from grrm.models.tokenizer import encoder, messages_renderer
+from grrm.models.tokenizer import encoder
 from grrm.models.trained_with import (
     TrainedWith,
     check_same_prompts,

@@ -13,11 +13,12 @@ from grrm.config import SFTConfig
 from grrm.config.model_shape import check_divides
 from grrm.data.dataset import SftDataset, SftItem
 from grrm.errors import UserError
+from grrm.models.chat_templates import messages_renderer
 from grrm.models.checkpoint import share_rotary_tables
 from grrm.models.gathered_weights import part_of
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import policy_class
-from grrm.models.tokenizer import encoder, messages_renderer, token_spans
+from grrm.models.tokenizer import encoder, token_spans
 from grrm.models.trained_with import TrainedWith, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks

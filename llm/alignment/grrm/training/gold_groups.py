@@ -19,8 +19,9 @@ from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
+from grrm.models.chat_templates import chat_renderer, messages_renderer
 from grrm.models.reward_models import CandidateGroup
-from grrm.models.tokenizer import chat_renderer, encoder, messages_renderer, special_tokens, text_encoder
+from grrm.models.tokenizer import encoder, special_tokens, text_encoder
 
 logger = logging.getLogger(__name__)
 
