@@ -152,6 +152,16 @@ def test_held_out_loss_is_told_by_language_pair() -> None:
     assert by_pair["de-en"]["loss"][1:] == [0.0, 2.0]
 
 
+def test_a_fresh_qwen3_learns(world: TinyWorld, tmp_path: Path) -> None:
+    shape = json.loads((CONFIGS / "tiny_model_config.json").read_text()) | {"model_type": "qwen3", "head_dim": 12}
+    (tmp_path / "qwen3.json").write_text(json.dumps(shape))
+    fresh = {"init_from_config": str(tmp_path / "qwen3.json"), "model_name_or_path": "null"}
+    train(sft_settings(world, tmp_path, **fresh, max_steps="4", learning_rate="0.01", logging_steps="1"))
+    losses = [line["loss"] for line in metrics_of(tmp_path / "out") if "loss" in line]
+    assert losses[-1] < losses[0]
+    assert load_policy(tmp_path / "out").config.model_type == "qwen3"
+
+
 def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp_path: Path) -> None:
     overrides = sft_settings(world, tmp_path)
     config = load_config(SFTConfig, TINY, overrides)
