@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.gqm.extraction import extract_translation
-from grrm.gqm.translation_retries import (
+from grrm.gqm.extraction import (
     TranslationDraws,
     draw_translations,
+    extract_translation,
     retry_temperature,
 )
 

@@ -8,7 +8,7 @@ from inspect import getmembers, isfunction, signature
 
 import pytest
 
-from grrm.gqm import compat, extraction, grammar, groups, lookalikes, rubric, verification
+from grrm.gqm import compat, extraction, fences, grammar, groups, rubric, verification
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
@@ -88,7 +88,7 @@ READERS = {
         for think in (False, True)
     },
     "leaves_its_tag": verification.leaves_its_tag,
-    **{name: getattr(lookalikes, name) for name in ("cap_marks", "skeleton")},
+    **{name: getattr(fences, name) for name in ("cap_marks", "skeleton")},
     "unsafe_reason": Guard(by_position=True).unsafe_reason,  # all that the guard does with a text
     **{
         f"{read.__name__} {kind}": partial(read, prompt_type=kind, n_candidates=2)
@@ -149,7 +149,7 @@ def test_every_reader_of_text_is_measured():
         compat,
         extraction,
         grammar,
-        lookalikes,
+        fences,
         ranking_accuracy,
         groups,
         rubric,

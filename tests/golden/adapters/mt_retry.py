@@ -1,9 +1,8 @@
 """Rounds of asking a policy again for translations that cannot be extracted."""
 
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.extraction import extract_translation
+from grrm.gqm.extraction import draw_translations, extract_translation
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.translation_retries import draw_translations
 from grrm.inference.translate import FAILED_TRANSLATION
 
 

@@ -10,10 +10,9 @@ from typing import Any, TypedDict
 
 from grrm.engine.api import Engine
 from grrm.gqm.chat import CHAT_TEMPLATES
-from grrm.gqm.extraction import extract_translation
+from grrm.gqm.extraction import draw_translations, extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.translation_retries import draw_translations
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
 from grrm.judges.generation import attempt_seed
 from grrm.judges.interface import GeneratedText, OpenedGenerator

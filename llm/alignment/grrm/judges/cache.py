@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.judges.dedup import TextVerdict, content_digest, each_by_itself, expand, texts_of, verdict_by_text
-from grrm.judges.interface import CountingJudge
-from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.dedup import (
+    AroundJudge,
+    TextVerdict,
+    content_digest,
+    each_by_itself,
+    expand,
+    texts_of,
+    verdict_by_text,
+)
 
 
 class VerdictCache:
@@ -46,7 +52,7 @@ class VerdictCache:
 
 
 @dataclass
-class CachedJudge:
+class CachedJudge(AroundJudge):
     """Asks `inner` only about content that is not in `cache`; behind `DistinctJudge`.
 
     The key is the task, the translations as shown to the judge, and `settings`; ids are ignored. If several judges
@@ -57,14 +63,8 @@ class CachedJudge:
     one call are judged once; two threads that miss the same content at the same time both ask.
     """
 
-    inner: CountingJudge
     cache: VerdictCache
     settings: str = ""
-    name: str = field(init=False)
-    metrics: JudgeMetrics = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name, self.metrics = self.inner.name, self.inner.metrics
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
@@ -81,8 +81,9 @@ class CachedJudge:
                 self.cache.put(key, cached[key])
         self.metrics.add("cache_hits", len(groups) - len(first))
         self.metrics.add("cache_misses", len(first))
+        remembered = {key: replace(verdict, attempts=0, tokens=0, rejections=()) for key, verdict in cached.items()}
         return [
-            expand(group, each_by_itself(group), cached[key] if first.get(key) == g else _remembered(cached[key]))
+            expand(group, each_by_itself(group), (cached if first.get(key) == g else remembered)[key])
             for g, (group, key) in enumerate(zip(groups, keys, strict=True))
         ]
 
@@ -91,7 +92,3 @@ def _is_scored(verdict: TextVerdict) -> bool:
     """True if nothing failed; a text that is too long, its own fault, is so again."""
     failures = {outcome for outcome in verdict.outcomes.values() if isinstance(outcome, Status)}
     return bool(verdict.scores) and failures <= {Status.TOO_LONG}
-
-
-def _remembered(verdict: TextVerdict) -> TextVerdict:
-    return replace(verdict, attempts=0, tokens=0, rejections=())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.judges.dedup import (
+    AroundJudge,
     Outcome,
     TextVerdict,
     each_by_itself,
@@ -21,14 +22,12 @@ from grrm.judges.dedup import (
     texts_of,
     verdict_by_text,
 )
-from grrm.judges.interface import CountingJudge
-from grrm.judges.metrics import JudgeMetrics
 
 Chunk = tuple[int, ...]  # indexes of distinct translations, the anchor first
 
 
 @dataclass
-class ChunkedJudge:
+class ChunkedJudge(AroundJudge):
     """Lets `inner` judge groups of any size, at most `max_candidates` at a time; behind `DistinctJudge`.
 
     A larger group is split into the fewest chunks of even size that share one candidate, the anchor. The anchor is the
@@ -42,15 +41,12 @@ class ChunkedJudge:
     unless `max_candidates` is 2 to 26.
     """
 
-    inner: CountingJudge
     max_candidates: int = len(CANDIDATE_IDS)
-    name: str = field(init=False)
-    metrics: JudgeMetrics = field(init=False)
 
     def __post_init__(self) -> None:
         if not 2 <= self.max_candidates <= len(CANDIDATE_IDS):
             raise ValueError(f"max_candidates must be 2 to {len(CANDIDATE_IDS)}, got {self.max_candidates}")
-        self.name, self.metrics = self.inner.name, self.inner.metrics
+        super().__post_init__()
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""

@@ -103,21 +103,27 @@ def without_longest(distinct: DistinctCandidates, count_tokens: Callable[[str], 
 
 
 @dataclass
-class DistinctJudge:
+class AroundJudge:
+    """A judge that asks another one, and has its name and counters."""
+
+    inner: CountingJudge
+    name: str = field(init=False)
+    metrics: JudgeMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.metrics = self.inner.name, self.inner.metrics
+
+
+@dataclass
+class DistinctJudge(AroundJudge):
     """Show `inner` the distinct translations of a group that are safe, in order of first occurrence.
 
     Copies are shown too where all fit into `copies_limit` (see `dedup_candidates`). Judges behind this one see each
     candidate with a safe translation, and need no guard or deduplication of their own.
     """
 
-    inner: CountingJudge
     is_safe: Callable[[str], bool] = FENCED.is_safe
     copies_limit: int = 0
-    name: str = field(init=False)
-    metrics: JudgeMetrics = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name, self.metrics = self.inner.name, self.inner.metrics
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""

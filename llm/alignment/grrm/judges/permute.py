@@ -6,11 +6,12 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.judges.dedup import (
+    AroundJudge,
     Outcome,
     TextVerdict,
     content_digest,
@@ -23,12 +24,10 @@ from grrm.judges.dedup import (
     texts_of,
     verdict_by_text,
 )
-from grrm.judges.interface import CountingJudge
-from grrm.judges.metrics import JudgeMetrics
 
 
 @dataclass
-class PermutingJudge:
+class PermutingJudge(AroundJudge):
     """Asks `inner` about each group in `permutations` orders (see `candidate_orders`) and averages the scores.
 
     It stands behind `DistinctJudge`. With one order this is a seeded shuffle and the scores are those of `inner`. With
@@ -43,17 +42,14 @@ class PermutingJudge:
     All orders of all groups go to `inner` in one call. Raises ValueError for fewer than one order.
     """
 
-    inner: CountingJudge
     permutations: int = 1
     shuffle: bool = True
     seed: int = 0
-    name: str = field(init=False)
-    metrics: JudgeMetrics = field(init=False)
 
     def __post_init__(self) -> None:
         if self.permutations < 1:
             raise ValueError(f"permutations must be at least 1, got {self.permutations}")
-        self.name, self.metrics = self.inner.name, self.inner.metrics
+        super().__post_init__()
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""

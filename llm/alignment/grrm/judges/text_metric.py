@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict, tiers_of
@@ -42,10 +43,6 @@ def _chrf(trg_lang: str, word_order: int = 0) -> SentenceMetric:
     return lambda translation, reference: float(metric.sentence_score(translation, [reference]).score)
 
 
-def _chrf_plus_plus(trg_lang: str) -> SentenceMetric:
-    return _chrf(trg_lang, word_order=2)
-
-
 def _bleu(trg_lang: str) -> SentenceMetric:
     from sacrebleu.metrics.bleu import BLEU
 
@@ -56,7 +53,7 @@ def _bleu(trg_lang: str) -> SentenceMetric:
 # Name -> what makes the metric for a target language, a code or a name; "" is a language that is not known.
 METRICS: dict[str, Callable[[str], SentenceMetric]] = {
     "chrf": _chrf,
-    "chrf++": _chrf_plus_plus,
+    "chrf++": partial(_chrf, word_order=2),
     "bleu": _bleu,
 }
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.gqm import compat
-from grrm.gqm.lookalikes import MAX_MARKS, cap_marks, skeleton
+from grrm.gqm.fences import MAX_MARKS, cap_marks, skeleton
 
 
 def test_nothing_invisible_is_left():
