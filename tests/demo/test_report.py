@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from grrm.demo.report import show_figure, write_report
-from grrm.demo.results import load_results, over_seeds, scores_file, seed_folder, summarise, verdict
+from grrm.demo.report import write_report
+from grrm.demo.results import load_results, over_seeds, scores_file, seed_folder, show_figure, summarise, verdict
 from grrm.demo.settings import RANKER, RL_RUNS, DemoSettings
 
 SECONDS = {"corpus": 3.0, "seed1/sft": 160.4}

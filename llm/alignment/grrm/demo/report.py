@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture, inline
-from grrm.demo.results import Results, load_results, mean_curve, policy_figures, ranking_figures, summarise
+from grrm.demo.results import Results, load_results, mean_curve, policy_figures, ranking_figures, show_figure, summarise
 from grrm.demo.samples import pick_groups, pick_samples
 from grrm.demo.settings import GRPO_RANKER, RANKERS, SFT, TITLES, DemoSettings, Settings
 from grrm.demo.stages import write_json
@@ -238,11 +238,3 @@ def render_page(out: Path, results: Results, summary: Mapping[str, Any], picture
         groups=pick_groups(out, results),
         total_s=sum(summary["seconds"].values()),
     )
-
-
-def show_figure(figure: Mapping[str, Any] | None, scale: float = 1.0, digits: int = 1) -> str:
-    """A mean with its spread: "61.3 ± 0.4", or "61.3" for one seed, or a dash for none."""
-    if figure is None:
-        return "–"
-    mean = f"{figure['mean'] * scale:.{digits}f}"
-    return mean if figure["sd"] is None else f"{mean} ± {figure['sd'] * scale:.{digits}f}"

@@ -81,6 +81,14 @@ def over_seeds(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": statistics.fmean(values), "sd": sd, "seeds": len(values), "values": list(values)}
 
 
+def show_figure(figure: Mapping[str, Any] | None, scale: float = 1.0, digits: int = 1) -> str:
+    """A mean with its spread: "61.3 ± 0.4", or "61.3" for one seed, or a dash for none."""
+    if figure is None:
+        return "–"
+    mean = f"{figure['mean'] * scale:.{digits}f}"
+    return mean if figure["sd"] is None else f"{mean} ± {figure['sd'] * scale:.{digits}f}"
+
+
 def policy_figures(results: Results, decoding: str, field: str) -> dict[str, dict[str, Any]]:
     """`over_seeds` of one field of the scores ("sampled" or "greedy") for every policy that was evaluated."""
     return {

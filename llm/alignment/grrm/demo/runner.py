@@ -22,6 +22,7 @@ import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
 from grrm.demo.processes import RewardService
+from grrm.demo.results import show_figure
 from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings, Settings
 from grrm.demo.stages import Stage
 from grrm.errors import UserError
@@ -165,7 +166,7 @@ def ranking_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, of_sets in summary["ranking"].items():
         figures = of_sets["heldout"]
-        pairs, correlation = (_figure(figures[key], 3) for key in ("accuracy", "correlation"))
+        pairs, correlation = (show_figure(figures[key], digits=3) for key in ("accuracy", "correlation"))
         lines.append(f"{TITLES[name]}: {pairs} of the pairs in order, correlation within a group {correlation}")
     return lines
 
@@ -240,14 +241,7 @@ def sigterm_as_interrupt() -> Iterator[None]:
 def _cell(summary: Mapping[str, Any], key: str, policy: str) -> str:
     """A score of a policy; a share of sentences in per cent."""
     figure = summary[key].get(policy)
-    return _figure(figure, 1, 100.0) + " %" if key.startswith("exact") and figure else _figure(figure, 1)
-
-
-def _figure(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) -> str:
-    if figure is None:
-        return "–"
-    mean = f"{figure['mean'] * scale:.{digits}f}"
-    return mean if figure["sd"] is None else f"{mean} ± {figure['sd'] * scale:.{digits}f}"
+    return show_figure(figure, 100) + " %" if key.startswith("exact") and figure else show_figure(figure)
 
 
 def _say(console: Console, text: str) -> None:
