@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from grrm.cli.commands.annotate import annotate
 from grrm.cli.commands.data import data
 from grrm.cli.commands.evaluate import evaluate, scorer
 from grrm.cli.commands.model import export, init, model
@@ -150,7 +151,7 @@ def real(**options: Any) -> int:
     return run_real(**options)
 
 
-for command in (init, model, data, rank, probe, translate, evaluate, scorer, replay, report, export, serve):
+for command in (init, model, data, annotate, rank, probe, translate, evaluate, scorer, replay, report, export, serve):
     grrm.add_command(command)
 for command in (*TRAINING_COMMANDS, judge_server):
     grrm.add_command(command)

@@ -24,20 +24,22 @@ def is_pearmut(columns: Sequence[str]) -> bool:
     return {"annotation", "item", "user_id"} <= {*columns}
 
 
-def pearmut_rows(log: Path, entries: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
-    """The rows of a Pearmut log, in which an entry is an annotator's work on a document.
-
-    Its `item` has the segments with their outputs by system, its `annotation` the scores of each. The last entry of an
-    annotator for a document counts. Tutorials, skipped segments and what was reset are left out. Raises UserError for
-    an entry of another form.
-    """
+def last_entries(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], Mapping[str, Any]]:
+    """The last entry of each annotator for each document of a Pearmut log, without tutorials and what was reset."""
     last: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for entry in entries:
         if not str(entry.get("item_i")).startswith(_NO_DATA):
             last[entry.get("user_id"), entry.get("item_i")] = entry
-    for (user, number), entry in last.items():
-        if entry.get("annotation") == _RESET:
-            continue
+    return {key: entry for key, entry in last.items() if entry.get("annotation") != _RESET}
+
+
+def pearmut_rows(log: Path, entries: Iterable[Mapping[str, Any]]) -> Iterator[Row]:
+    """The rows of a Pearmut log, in which an entry is an annotator's work on a document.
+
+    Its `item` has the segments with their outputs by system, its `annotation` the scores of each. Of `last_entries`
+    skipped segments are left out. Raises UserError for an entry of another form.
+    """
+    for (user, number), entry in last_entries(entries).items():
         try:
             yield from list(_of_entry(user, entry))
         except (KeyError, TypeError, ValueError, AttributeError) as error:

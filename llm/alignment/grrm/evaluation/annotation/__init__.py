@@ -1,0 +1,1 @@
+"""Groups for people to annotate, and their annotations as gold."""

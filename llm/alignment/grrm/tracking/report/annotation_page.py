@@ -1,0 +1,36 @@
+"""A page on which a person annotates groups of translations: one file that needs no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grrm.gqm.languages import display_name
+from grrm.tracking.report.page import embedded_json, page_environment, page_files, policy_hash, write_bytes
+
+
+def write_annotation_page(data: Mapping[str, Any], path: Path) -> None:
+    """Write the page of these groups, as `grrm.evaluation.annotation.campaign.page_data` has them."""
+    script = page_files("browser/elements.js", "annotation/spans.js", "annotation/annotate.js")
+    style = page_files("style.css", "browser/report.css", "annotation/annotate.css")
+    languages = {group[name] for group in data["groups"] for name in ("src_lang", "trg_lang")}
+    shown = {
+        **data,
+        "languages": {language: display_name(language) for language in languages},
+        "strings": json.loads(page_files("annotation/strings.json")),
+    }
+    content = (
+        page_environment()
+        .get_template("run_report.html.jinja")
+        .render(
+            title="Annotation",
+            data=embedded_json(shown),
+            script=script,
+            style=style,
+            script_hash=policy_hash(script),
+            style_hash=policy_hash(style),
+        )
+    )
+    write_bytes(path, content.encode("utf-8", "replace"))
