@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import paddle
 from numpy.typing import NDArray
 
 from grrm.errors import UserError
 from grrm_csrc.build import kernels
+
+if TYPE_CHECKING:
+    import paddle
 
 OUT_OF_MEMORY = -1  # what a kernel returns when it cannot allocate
 
