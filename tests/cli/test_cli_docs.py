@@ -6,15 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from matplotlib.image import imread
 
 import grrm
 from grrm.cli import options
 from grrm.cli.commands import translate
-from grrm.cli.results import write_bar_chart
 from grrm.cli.verdict_columns import verdict_types
-from grrm.errors import UserError
-from grrm.evaluation.bootstrap import Interval
 from grrm.inference.rank import RankResult
 from grrm.inference.translate import TranslateResult, TranslateSettings, TranslationStatus
 
@@ -54,28 +50,3 @@ def test_results_are_those_of_the_functions(name, result):
 def test_functions_are_there():
     for name in re.findall(r"= grrm\.(\w+)\(", TEXT):
         assert callable(getattr(grrm, name))
-
-
-# --- the bar chart: a picture, whole or not there, whatever there is to show
-
-
-BARS = {"de-en": Interval(0.8, 0.7, 0.9), "zh-en": None}
-
-
-@pytest.mark.parametrize("bars", [BARS, {}], ids=["a bar and a gap", "nothing"])
-def test_the_chart_is_a_picture(bars, tmp_path):
-    path = tmp_path / "new" / "chart.png"
-    write_bar_chart(path, "Accuracy", "share", bars, limits=(0, 1), baseline=0.5)
-    assert imread(path).ndim == 3
-    assert [file.name for file in path.parent.iterdir()] == ["chart.png"]
-
-
-def test_a_gap_is_not_a_bar_of_nothing(tmp_path):
-    for name, value in (("gap", None), ("zero", Interval(0.0, 0.0, 0.0))):
-        write_bar_chart(tmp_path / f"{name}.png", "Accuracy", "share", {"de-en": value}, limits=(0, 1))
-    assert (tmp_path / "gap.png").read_bytes() != (tmp_path / "zero.png").read_bytes()
-
-
-def test_a_path_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="cannot write"):
-        write_bar_chart(tmp_path, "Accuracy", "share", BARS, limits=(0, 1))

@@ -144,7 +144,8 @@ class FakeFront:
 def started(monkeypatch):
     servers = []
 
-    def build(*parts):
+    def build(*parts, is_shared):
+        assert not is_shared
         servers.append(FakeFront(*parts))
         return servers[-1]
 
