@@ -66,7 +66,7 @@ class LeadingEngine:
             return getattr(target, name)(argument)
         except _DIVERGED:
             raise
-        except BaseException:
+        except BaseException:  # whatever it is, the other ranks wait in a collective for this one
             logger.exception("a tensor rank failed, and the others wait for it: its replica ends")
             os._exit(1)
 
