@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
 
+from grrm.config.load import read_yaml
 from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
 from grrm.errors import UserError, first_error, require_known, suggestion
 from grrm.gqm.chat import CHAT_TEMPLATES
@@ -156,7 +155,7 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     `judge_options` and `fastdeploy_options` among the overrides replace single options of the file. Raises UserError
     that names the file, the key and the remedy.
     """
-    values = {} if path is None else _read_yaml(path)
+    values = {} if path is None else read_yaml(path, may_be_empty=True)
     location = "the command line" if path is None else f"{path} or on the command line"
     explicit = {name: value for name, value in overrides.items() if value is not None}
     for name in ("judge_options", "fastdeploy_options"):
@@ -180,20 +179,3 @@ def _as_value_error() -> Iterator[None]:
         yield
     except UserError as error:
         raise ValueError(str(error)) from error  # pydantic adds the key
-
-
-def _read_yaml(path: str) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UserError(f"cannot read the reward server configuration {path}: {reason}") from error
-    except yaml.YAMLError as error:
-        raise UserError(
-            f"the reward server configuration {path} is not YAML: {' '.join(str(error).split())}"
-        ) from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise UserError(f"the reward server configuration {path} must be a list of `key: value` lines")
-    return values

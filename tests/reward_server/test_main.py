@@ -187,7 +187,7 @@ def test_ipv6_loopback_is_printed_as_a_url(started):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--config", "/nowhere/x.yaml"], "error: cannot read the reward server configuration /nowhere/x.yaml"),
+        (["--config", "/nowhere/x.yaml"], "error: The argument file '/nowhere/x.yaml' cannot be read"),
         (["--log-file", "/nowhere/x.log"], "error: cannot write the log file /nowhere/x.log"),
         (["--port", "70000"], "error: reward server setting 'port'"),
         (["--token-file", "/nowhere/t"], "error: cannot read the token file"),

@@ -47,8 +47,11 @@ def test_empty_file_means_the_defaults(tmp_path):
         (b"judge: oracle\n", "'judge' .*unknown judge 'oracle': give one of answer, .*chrf"),
         (b"extractor_type: magic\n", "'extractor_type'.*unknown extractor 'magic': give one of line"),
         (b"- a\n- b\n", "key: value"),
-        (b"a: [\n", "is not YAML"),
-        (b"\xff\xfe", "it is not UTF-8"),
+        (b"a: [\n", "is not valid YAML"),
+        (b"port: 1\nport: 2\n", "the key 'port' is given twice"),
+        (b"a: " + b"[" * 100_000, "nested too deeply"),
+        (b"port: " + b"9" * 5000, "is not valid YAML"),
+        (b"\xff\xfe", "is not UTF-8"),
     ],
 )
 def test_wrong_file_is_named_with_the_key(tmp_path, content, message):
@@ -60,7 +63,7 @@ def test_wrong_file_is_named_with_the_key(tmp_path, content, message):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.yaml: No such file"):
+    with pytest.raises(UserError, match=r"nowhere\.yaml' cannot be read: No such file"):
         load_settings(str(tmp_path / "nowhere.yaml"), {})
 
 

@@ -89,8 +89,8 @@ def read_assignments(assignments: Sequence[str], kind: str) -> dict[str, Any] | 
             raise UserError(f"{kind} {assignment!r} has no value: write it as NAME=VALUE")
         try:
             values[name.replace("-", "_")] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise UserError(f"{kind} {assignment!r} has a value that cannot be read: quote it") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UserError(f"{kind} {assignment[:80]!r} has a value that cannot be read: quote it") from error
     return values or None
 
 

@@ -43,7 +43,7 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> dict[str, Any]:
     """The mapping in a YAML (or JSON) argument file. Raises UserError when it is missing or not such a file."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -60,6 +60,8 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UserError(f"{os.fspath(path)} is not valid YAML: its brackets are nested too deeply.") from error
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UserError(f"{os.fspath(path)} is not valid YAML: {str(error).splitlines()[0]}.") from error
+    if content is None and may_be_empty:
+        return {}
     if not isinstance(content, dict):
         raise UserError(f"{os.fspath(path)} holds no settings; write one `key: value` per line.")
     return content
