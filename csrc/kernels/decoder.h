@@ -1,5 +1,5 @@
-// One forward pass of a Llama-family decoder (Qwen2, Qwen3, Llama) over a cache: tokens of any slots at any positions, so that
-// prefill, decoding and a mix of both are the same call. Matrix products are left to a BLAS, which the caller brings.
+// One forward pass of a Llama-family decoder (Qwen2, Qwen3, Llama) over a cache: tokens of any slots at any positions, so
+// that prefill, decoding and a mix of both are the same call. Matrix products are left to a BLAS, which the caller brings.
 #pragma once
 
 #include <algorithm>

@@ -185,7 +185,7 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
   const int64_t sizes[] = {hidden, heads, key_heads, width, inner, vocabulary, tied, layers, 4, 1};  // blocks, of a slot's row
   const Floats table = numbers(vocabulary * hidden), rotary = numbers(length * width), norm = numbers(hidden);
   const Floats q = numbers(hidden * heads * width), k = numbers(hidden * key_heads * width);
-  const Floats mlp = numbers(hidden * inner);
+  const Floats mlp = numbers(hidden * inner), head_norm = numbers(width);
   const Floats q_bias = numbers(heads * width), k_bias = numbers(key_heads * width);
   std::vector<const void*> at = {reinterpret_cast<const void*>(&plain_sgemm),
                                  reinterpret_cast<const void*>(&plain_pack_bytes),
@@ -196,11 +196,13 @@ void decoding(int64_t heads, int64_t key_heads, int64_t width, bool tied) {
                                  rotary.data(),
                                  norm.data(),
                                  table.data()};
-  for (int64_t i = 0; i < layers; ++i)
+  for (int64_t i = 0; i < layers; ++i) {
+    const void* of_heads = i == 0 ? nullptr : head_norm.data();
     for (const void* one : std::initializer_list<const void*>{
              norm.data(), q.data(), q_bias.data(), k.data(), k_bias.data(), k.data(), nullptr, q.data(), nullptr,
-             norm.data(), mlp.data(), nullptr, mlp.data(), nullptr, mlp.data(), norm.data()})
+             of_heads, of_heads, norm.data(), mlp.data(), nullptr, mlp.data(), nullptr, mlp.data(), norm.data()})
       at.push_back(one);
+  }
   int64_t counts_of_cache[2];
   grrm_cache_sizes(sizes, counts_of_cache);
   Floats keys(counts_of_cache[0]), values(counts_of_cache[1]), logits(16 * vocabulary);
