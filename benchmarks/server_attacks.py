@@ -59,7 +59,7 @@ ATTACKS = {
 
 
 def strike(url: str, attack: Attack, ended: Callable[[], bool]) -> None:
-    """Send one connection's part of the attack, and hold on to it for a while, or until the server ends it."""
+    """Send one connection's part of the attack, and hold on to it for a while, or until `ended`."""
     host, _, port = url.removeprefix("http://").partition(":")
     with suppress(OSError), socket.create_connection((host, int(port)), timeout=SEND_S) as connection:
         connection.sendall(attack.head.encode())
