@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from .replies import Choice, Piece, Replies
+from grrm.engine.api import TopTokens
+
+from .replies import INCOMPLETE, Choice, Piece, Replies
 
 ToText = Callable[[Sequence[int]], str]
 
@@ -16,14 +18,13 @@ ToText = Callable[[Sequence[int]], str]
 class Form:
     """The common fields of all messages about one request; with `wants_logprobs` choices carry log-probabilities.
 
-    `stop_token_ids` end a completion and are no part of what is listed.
+    The end token is listed as well; its text is empty.
     """
 
     request_id: str
     created: int
     model: str
     decode: ToText
-    stop_token_ids: tuple[int, ...]
     wants_logprobs: bool
 
     def complete(self, choices: Sequence[Choice], replies: Replies) -> dict[str, Any]:
@@ -50,11 +51,6 @@ class Form:
             "choices": choices,
         }
 
-    def _listed_tokens(self, part: Choice | Piece) -> list[tuple[int, float]]:
-        pairs = list(zip(part.token_ids, part.logprobs, strict=True))
-        ends = bool(pairs) and pairs[-1][0] in self.stop_token_ids and not part.top_logprobs
-        return pairs[:-1] if ends else pairs
-
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
         logprobs = self._logprobs(choice) if self.wants_logprobs else None
         return {"index": index, "text": choice.text, "logprobs": logprobs, "finish_reason": choice.finish_reason}
@@ -64,20 +60,21 @@ class Form:
         return [{"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": piece.finish_reason}]
 
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
-        listed = self._listed_tokens(part)
-        tokens = [self.decode([token_id]) for token_id, _ in listed]
+        tokens = [self.decode([token_id]) for token_id in part.token_ids]
         offsets = list(accumulate(map(len, tokens), initial=0))[:-1]
         return {
             "tokens": tokens,
-            "token_logprobs": [logprob for _, logprob in listed],
+            "token_logprobs": part.logprobs,
             "top_logprobs": self._alternatives(part),
             "text_offset": offsets,
         }
 
-    def _alternatives(self, part: Choice | Piece) -> list[dict[str, float]] | None:
+    def _alternatives(self, part: Choice | Piece) -> list[dict[str, float] | None] | None:
         """The most probable tokens in the place of each; of those with the same text the most probable one."""
-        by_text = [{self.decode([token_id]): logprob for token_id, logprob in top[::-1]} for top in part.top_logprobs]
-        return by_text or None
+        return [None if top is None else self._by_text(top) for top in part.top_logprobs] or None
+
+    def _by_text(self, top: TopTokens) -> dict[str, float]:
+        return {self.decode([token_id]): logprob for token_id, logprob in top[::-1]}
 
 
 class ChatForm(Form):
@@ -105,11 +102,17 @@ class ChatForm(Form):
         return deltas
 
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
-        content = []
-        for token_id, logprob in self._listed_tokens(part):
-            text = self.decode([token_id])
-            content.append({"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []})
+        tops = part.top_logprobs or [[]] * len(part.token_ids)
+        content = [
+            self._listed(token_id, logprob) | {"top_logprobs": [self._listed(*pair) for pair in top or ()]}
+            for token_id, logprob, top in zip(part.token_ids, part.logprobs, tops, strict=True)
+        ]
         return {"content": content, "refusal": None}
+
+    def _listed(self, token_id: int, logprob: float | None) -> dict[str, Any]:
+        """A token; without bytes where it is a part of a character, whose own text says nothing."""
+        text = self.decode([token_id])
+        return {"token": text, "logprob": logprob, "bytes": None if INCOMPLETE in text else list(text.encode())}
 
 
 def usage(replies: Replies) -> dict[str, int]:

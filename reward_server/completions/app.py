@@ -24,6 +24,7 @@ from .answers import ChatForm, Form
 from .replies import Choice, Replies, ServedModel
 from .wire import COMPLETION_TOKENS, ChatRequest, CompletionRequest, read_request
 
+MAX_LISTED = 2**20  # tokens of echoed prompts and their alternatives, in one answer
 FIELDS = 1000  # of a request, its messages and their parts aside
 COMPLETION_COUNTERS = {
     **{name: COUNTERS[name] for name in ("grrm_requests_total", "grrm_connections_closed_total")},
@@ -80,7 +81,8 @@ class CompletionsApp(Application):
             raise RequestProblem(400, f"{n_prompts} prompts: send 1 to {self.settings.max_prompts}", field="prompt")
         self._check_chars("prompt", (prompt for prompt in params.prompts if isinstance(prompt, str)))
         form = self._form(Form, "cmpl", params)
-        return self._complete(params, params.prompts, params.max_tokens or COMPLETION_TOKENS, form)
+        max_tokens = COMPLETION_TOKENS if params.max_tokens is None else params.max_tokens
+        return self._complete(params, params.prompts, max_tokens, form)
 
     def post_chat_completions(self) -> Response:
         """The next turn of a chat, behind the model's chat template."""
@@ -128,7 +130,7 @@ class CompletionsApp(Application):
             resources.enter_context(self.slot())
             try:
                 prompts = self._encoded(sent, client_has_gone())
-                replies = self._replies(params, prompts, max_tokens)
+                replies = self._replies(params, sent, prompts, max_tokens)
             except UserError as error:
                 raise RequestProblem(400, str(error), field="prompt") from error
             response = self._stream(params, form, replies) if params.stream else self._complete_reply(form, replies)
@@ -137,18 +139,29 @@ class CompletionsApp(Application):
         return response
 
     def _replies(
-        self, params: CompletionRequest | ChatRequest, prompts: Sequence[list[int]], max_tokens: int | None
+        self,
+        params: CompletionRequest | ChatRequest,
+        sent: Sequence[str | list[int]],
+        prompts: Sequence[list[int]],
+        max_tokens: int | None,
     ) -> Replies:
         most = self.model.scheduler.max_prompt_tokens + 1
+        if params.echoes:
+            n_listed = sum(map(len, prompts)) * params.n_choices * (1 + params.n_alternatives)
+            if n_listed > MAX_LISTED:
+                message = f"{n_listed} tokens and alternatives to echo exceed {MAX_LISTED}: send fewer prompts"
+                raise RequestProblem(400, message, field="prompt")
         sampling = SamplingParams(
-            max_new_tokens=min(max_tokens or most - len(prompts[0]), most),
+            # Where none is asked for, the engine draws one that is left out.
+            max_new_tokens=min(most - len(prompts[0]) if max_tokens is None else max(max_tokens, 1), most),
             temperature=1.0 if params.temperature is None else params.temperature,
             top_p=1.0 if params.top_p is None else params.top_p,
             top_k=max(params.top_k or 0, 0),
             repetition_penalty=1.0 if params.repetition_penalty is None else params.repetition_penalty,
             stop_token_ids=self.model.stop_token_ids,
             logprobs=params.wants_logprobs,
-            top_logprobs=params.logprobs or 0 if isinstance(params, CompletionRequest) else 0,
+            top_logprobs=params.n_alternatives,
+            prompt_logprobs=params.echoes and params.wants_logprobs,
         )
         return Replies(
             self.model,
@@ -158,6 +171,8 @@ class CompletionsApp(Application):
             stream_id=secrets.randbits(63) if params.seed is None else params.seed,
             stops=params.stops,
             streams=bool(params.stream),
+            echo=[text if isinstance(text, str) else self.model.decode(text) for text in sent] if params.echoes else (),
+            is_dry=max_tokens == 0,
         )
 
     def _check_chars(self, param: str, texts: Iterable[str]) -> None:
@@ -227,7 +242,6 @@ class CompletionsApp(Application):
             int(time.time()),
             self.model.name,
             self.model.decode,
-            self.model.stop_token_ids,
             params.wants_logprobs,
         )
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from grrm.engine.api import Completion, Request, SamplingParams, TopTokens
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
-from grrm.engine.submission import NewTokens, Submission
+from grrm.engine.submission import Ended, NewTokens, Submission
 
 from ..problems import RequestProblem
 
-_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a character of which some bytes are missing is decoded to
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a character of which some bytes are missing is decoded to
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Piece:
     index: int
     text: str
     token_ids: list[int]
-    logprobs: list[float]
+    logprobs: list[float | None]  # none of the first token of a prompt
     finish_reason: str | None = None
-    top_logprobs: list[TopTokens] = field(default_factory=list)
+    top_logprobs: list[TopTokens | None] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -53,9 +53,9 @@ class Choice:
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
+    logprobs: list[float | None] = field(default_factory=list)
     finish_reason: str | None = None
-    top_logprobs: list[TopTokens] = field(default_factory=list)
+    top_logprobs: list[TopTokens | None] = field(default_factory=list)
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
@@ -95,7 +95,7 @@ class ReplyText:
     def _new_text(self, is_last: bool) -> str:
         earlier_text = self._decode(self.token_ids[self._begin : self._read])
         text = self._decode(self.token_ids[self._begin :])
-        if text.endswith(_INCOMPLETE) and not is_last:
+        if text.endswith(INCOMPLETE) and not is_last:
             return ""
         self._begin, self._read = self._read, len(self.token_ids)
         return text[len(earlier_text) :]
@@ -120,8 +120,9 @@ def _overlap(text: str, stop: str) -> int:
 class Replies:
     """The choices of one request, under way: `n_choices` of every prompt, one after the other.
 
-    Choice i of a prompt is drawn with the seed i and the stream `stream_id`, as the engine draws. Raises UserError for
-    a prompt that the model cannot take.
+    Choice i of a prompt is drawn with the seed i and the stream `stream_id`, as the engine draws. Choices begin with
+    the text in `echo` of their prompt, if there are such, and with `is_dry` have nothing else. Raises UserError for a
+    prompt that the model cannot take.
     """
 
     def __init__(
@@ -134,6 +135,8 @@ class Replies:
         stream_id: int,
         stops: Sequence[str],
         streams: bool,
+        echo: Sequence[str] = (),
+        is_dry: bool = False,
     ) -> None:
         requests = [
             Request(prompt, replace(params, seed=choice), stream_id)
@@ -144,7 +147,10 @@ class Replies:
         self.n_prompt_tokens = sum(map(len, prompts))
         self.n_tokens = 0
         self._model, self._stops = model, stops
-        self._in_pieces = streams or (bool(stops) and not params.top_logprobs)  # only whole completions have these
+        self._prompts, self._choices_each = prompts, n_choices
+        self._echo, self._is_dry, self._has_tops = echo, is_dry, params.top_logprobs > 0
+        is_scored = bool(params.top_logprobs or params.prompt_logprobs)  # only whole completions are
+        self._in_pieces = streams or (bool(stops) and not is_scored and not echo)
         self._submission: Submission = model.scheduler.submit(requests, streams=self._in_pieces)
 
     def pieces(self, is_gone: Callable[[], bool], timeout_s: float) -> Iterator[Piece]:
@@ -165,8 +171,10 @@ class Replies:
                     piece = self._piece(event.index, texts[event.index], event.token_ids, event.logprobs)
                 else:
                     piece = self._last_piece(event.index, texts[event.index], event.completion)
+                if self._is_dry:
+                    piece = Piece(piece.index, "", [], [], "length")
                 self.n_tokens += len(piece.token_ids)
-                yield piece
+                yield self._after_prompt(piece, event.completion) if self._echo and isinstance(event, Ended) else piece
         finally:
             self.cancel()
 
@@ -174,8 +182,22 @@ class Replies:
         """Give up what has not ended."""
         self._submission.cancel()
 
+    def _after_prompt(self, piece: Piece, completion: Completion) -> Piece:
+        """The only piece of a choice, behind its prompt."""
+        row, scores = piece.index // self._choices_each, completion.prompt_scores
+        text = self._echo[row] + piece.text
+        if scores is None:
+            return replace(piece, text=text)
+        return replace(
+            piece,
+            text=text,
+            token_ids=[*self._prompts[row], *piece.token_ids],
+            logprobs=[None, *scores.logprobs, *piece.logprobs],
+            top_logprobs=[None, *scores.top_logprobs, *piece.top_logprobs] if self._has_tops else [],
+        )
+
     def _piece(
-        self, index: int, text: ReplyText, token_ids: list[int], logprobs: list[float], reason: str | None = None
+        self, index: int, text: ReplyText, token_ids: list[int], logprobs: Sequence[float], reason: str | None = None
     ) -> Piece:
         n_before = len(text.token_ids)
         new = text.add(token_ids, is_last=reason is not None)
@@ -183,12 +205,13 @@ class Replies:
         if text.is_stopped:
             reason = "stop"
             self._submission.cancel(index)
-        return Piece(index, new, token_ids[:n_new], logprobs[:n_new], reason)
+        return Piece(index, new, token_ids[:n_new], list(logprobs[:n_new]), reason)
 
     def _last_piece(self, index: int, text: ReplyText, completion: Completion) -> Piece:
         tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
         if not self._in_pieces and not self._stops:
-            return Piece(index, self._model.decode(tokens), tokens, logprobs, reason, completion.top_logprobs)
+            tops = [*completion.top_logprobs]
+            return Piece(index, self._model.decode(tokens), tokens, [*logprobs], reason, [*tops])
         begin = len(text.token_ids)
         piece = self._piece(index, text, tokens[begin:], logprobs[begin:], reason)
-        return replace(piece, top_logprobs=completion.top_logprobs[begin:][: len(piece.token_ids)])
+        return replace(piece, top_logprobs=[*completion.top_logprobs[begin:][: len(piece.token_ids)]])

@@ -86,14 +86,14 @@ class CompletionRequest(_Sampled):
 
     without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
         **_Sampled.without_effect,
-        "echo": (False,),
         "suffix": ("",),
         "best_of": (1,),
     }
 
     prompt: str | Annotated[list[str], Field(fail_fast=True)] | TokenIds | list[TokenIds]
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    echo: Any = None
+    echo: bool | None = None
+    max_tokens: Annotated[int, Field(ge=0)] | None = None  # 0 with echo: the prompt's log-probabilities alone
     suffix: Any = None
     best_of: Any = None
 
@@ -108,10 +108,26 @@ class CompletionRequest(_Sampled):
         """True if the log-probabilities of the sampled tokens are requested."""
         return self.logprobs is not None
 
+    @property
+    def n_alternatives(self) -> int:
+        """Alternatives of every token."""
+        return self.logprobs or 0
+
+    @property
+    def echoes(self) -> bool:
+        """True if the choices begin with the prompt."""
+        return bool(self.echo)
+
     def check(self) -> None:
         """Raises RequestProblem for what cannot be done."""
         if self.logprobs and self.stream:
             raise _unsupported("logprobs", "a stream has those of the tokens drawn alone: send 0")
+        if self.echo and self.stream:
+            raise _unsupported("echo", "a stream has the completion alone: leave one of them out")
+        if self.max_tokens == 0 and not self.echo:
+            raise RequestProblem(
+                400, "parameter max_tokens: 0 asks for nothing without echo", field="max_tokens", code="invalid_value"
+            )
 
 
 class TextPart(BaseModel):
@@ -143,7 +159,6 @@ class ChatRequest(_Sampled):
 
     without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
         **_Sampled.without_effect,
-        "top_logprobs": (0,),
         "tools": ([],),
         "tool_choice": ("none", "auto"),
         "response_format": ({"type": "text"},),
@@ -155,7 +170,7 @@ class ChatRequest(_Sampled):
     logprobs: bool | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     metadata: Any = None  # for the client's own records
-    top_logprobs: Any = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     tools: Any = None
     tool_choice: Any = None
     response_format: Any = None
@@ -168,12 +183,28 @@ class ChatRequest(_Sampled):
         return bool(self.logprobs)
 
     @property
+    def n_alternatives(self) -> int:
+        """Alternatives of every token."""
+        return self.top_logprobs or 0
+
+    @property
+    def echoes(self) -> bool:
+        """False: a chat's reply is its own."""
+        return False
+
+    @property
     def limit(self) -> int | None:
         """The most tokens that a reply may have, None for as many as there is room for."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def check(self) -> None:
-        """Raises RequestProblem for what cannot be done; there is nothing beyond what every request may not have."""
+        """Raises RequestProblem for what cannot be done."""
+        if self.top_logprobs and not self.logprobs:
+            raise RequestProblem(
+                400, "parameter top_logprobs needs logprobs: true", field="top_logprobs", code="invalid_value"
+            )
+        if self.top_logprobs and self.stream:
+            raise _unsupported("top_logprobs", "a stream has the log-probs of the tokens drawn alone: send 0")
 
 
 def read_request(kind: type[Request], body: bytes) -> Request:

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from grrm.engine.api import Completion, Request, SamplingParams
+from grrm.engine.api import Completion, PromptScores, Request, SamplingParams
 from grrm.errors import UserError
 
 
@@ -48,7 +48,8 @@ class SteppedSession:
             if len(tokens) == request.params.max_new_tokens:
                 n_top = request.params.top_logprobs
                 tops = [[(token + other, -1.0 - other) for other in range(n_top)] for token in tokens if n_top]
-                ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop", None, tops)))
+                scores = PromptScores([-3.0] * (len(request.prompt) - 1), []) if request.params.prompt_logprobs else None
+                ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop", None, tops, scores)))
                 del self.running[number]
         self.engine.n_steps += 1
         return ended

@@ -116,7 +116,25 @@ def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens
     answer = server.complete(prompt="a", max_tokens=6, stop=stop, logprobs=2).get_json()
     told = answer["choices"][0]["logprobs"]
     assert "".join(told["tokens"]) == tokens
+    chat = server.chat("a", max_tokens=6, stop=stop and "?", logprobs=True, top_logprobs=2).get_json()["choices"][0]
+    for one in chat["logprobs"]["content"]:
+        assert [other["logprob"] for other in one["top_logprobs"]] == [-1.0, -2.0]
+        assert one["top_logprobs"][0] == {key: one[key] for key in ("token", "logprob", "bytes")}
     assert told["top_logprobs"] == [{token: -1.0, chr(ord(token) + 1): -2.0} for token in tokens]
+
+
+@pytest.mark.parametrize("max_tokens", [2, 0])
+def test_an_echo_begins_each_choice_with_its_prompt(server, max_tokens):
+    asked = {"prompt": ["xa", [98, 99]], "max_tokens": max_tokens, "echo": True, "n": 2}
+    answer = server.complete(**asked).get_json()
+    texts = ["xabc"[: 2 + max_tokens], "bcde"[: 2 + max_tokens]]
+    assert [choice["text"] for choice in answer["choices"]] == [text for text in texts for _ in range(2)]
+    assert answer["usage"]["completion_tokens"] == 4 * max_tokens
+    for choice in server.complete(**asked, logprobs=0).get_json()["choices"]:
+        listed = choice["logprobs"]
+        assert "".join(listed["tokens"]) == choice["text"]
+        assert listed["token_logprobs"] == [None, -3.0, -1.0, -1.0][: 2 + max_tokens]
+        assert listed["text_offset"] == list(range(2 + max_tokens))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +143,8 @@ def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens
         ({}, "prompt", "required"),
         ({"prompt": "a", "logprobs": 2, "stream": True}, "logprobs", "a stream has those of the tokens drawn alone"),
         ({"prompt": "a", "logprobs": 21}, "logprobs", "less than or equal to 20"),
-        ({"prompt": "a", "echo": True}, "echo", "not supported"),
+        ({"prompt": "a", "echo": True, "stream": True}, "echo", "a stream has the completion alone"),
+        ({"prompt": "a" * 2**20, "echo": True, "logprobs": 0, "n": 2}, "prompt", "exceed 1048576"),
         ({"prompt": "a", "best_of": 3}, "best_of", "not supported"),
         ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty", "not supported"),
         ({"prompt": "a", "repetition_penalty": 1e-39}, "repetition_penalty", "or equal to 0.01"),
@@ -136,7 +155,8 @@ def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens
         ({"prompt": "a", "top_p": 0}, "top_p", "greater than 0"),
         ({"prompt": "a", "n": 129}, "n", "less than or equal"),
         ({"prompt": ["a"] * 9, "n": 128}, "n", "exceeds 1024"),
-        ({"prompt": "a", "max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+        ({"prompt": "a", "max_tokens": -1, "echo": True}, "max_tokens", "greater than or equal to 0"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens", "nothing without echo"),
         ({"prompt": "a", "stop": [""]}, "stop", "not empty"),
         ({"prompt": ""}, "prompt", "empty"),
         ({"prompt": []}, "prompt", "0 prompts"),
@@ -150,9 +170,16 @@ def test_what_cannot_be_done_is_refused_by_name(server, body, param, part):
     assert part in error_of(response)["message"]
 
 
-@pytest.mark.parametrize("name", ["tools", "response_format", "top_logprobs", "store"])
+def test_alternatives_of_a_chat_are_log_probs_of_a_whole_reply(server):
+    for further, part in (({}, "needs logprobs"), ({"logprobs": True, "stream": True}, "a stream")):
+        response = server.chat("a", top_logprobs=2, **further)
+        assert (response.status_code, error_of(response)["param"]) == (400, "top_logprobs")
+        assert part in error_of(response)["message"]
+
+
+@pytest.mark.parametrize("name", ["tools", "response_format", "store"])
 def test_of_a_chat_too(server, name):
-    wanted = {"tools": [{"type": "function"}], "response_format": {"type": "json_object"}, "top_logprobs": 2}
+    wanted = {"tools": [{"type": "function"}], "response_format": {"type": "json_object"}}
     response = server.chat("a", **{name: wanted.get(name, True)})
     assert (response.status_code, error_of(response)["param"]) == (400, name)
 

@@ -28,6 +28,9 @@ class SamplingParams:
     seed: int = 0
     logprobs: bool = True  # False leaves `Completion.logprobs` empty, which every engine can do
     top_logprobs: int = 0  # of each token, as many of the most probable alternatives
+    prompt_logprobs: bool = False  # also those of the prompt's tokens, which the Paddle engine can do
+    frequency_penalty: float = 0.0  # OpenAI's, as the next: see `sampling.TokenCounts`
+    presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
@@ -42,16 +45,24 @@ TopTokens: TypeAlias = list[tuple[int, float]]  # token ids and their log-probab
 
 
 @dataclass(frozen=True, slots=True)
+class PromptScores:
+    """Log-probabilities of a prompt's tokens from the second on, as `Completion` has them of its tokens."""
+
+    logprobs: list[float]
+    top_logprobs: list[TopTokens]  # empty if `SamplingParams.top_logprobs` is 0
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """Generated tokens, including a sampled stop token.
 
     `logprobs[t]` is log pi(token_t) of the policy at `temperature` (logits divided by temperature when it is above
-    zero) BEFORE top-k, top-p, repetition penalty and min-length masking: the sampling-independent policy. It is empty
+    zero) BEFORE top-k, top-p, penalties and min-length masking: the sampling-independent policy. It is empty
     if `SamplingParams.logprobs` is false.
 
     `weight_version` is the version of the trainer's weights that sampled it, where the engine has copies of them.
     `top_logprobs[t]` are the `SamplingParams.top_logprobs` most probable tokens at position t, best first, with their
-    log-probabilities of the same kind.
+    log-probabilities of the same kind. `prompt_scores` are there if `SamplingParams.prompt_logprobs` is true.
     """
 
     token_ids: list[int]
@@ -59,6 +70,7 @@ class Completion:
     finish_reason: str  # "stop" or "length"
     weight_version: int | None = None
     top_logprobs: list[TopTokens] = field(default_factory=list)
+    prompt_scores: PromptScores | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +192,15 @@ class Engine(ABC):
 
 def _ignore(index: int, completion: Completion) -> None:
     """Do nothing: the default of `on_finished`."""
+
+
+def check_widely_served(params: SamplingParams, server: str) -> None:
+    """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", ends the sentence."""
+    if params.prompt_logprobs or params.frequency_penalty or params.presence_penalty:
+        raise UserError(
+            "prompt_logprobs, frequency_penalty and presence_penalty need the Paddle engine: leave them out for "
+            f"{server}"
+        )
 
 
 def check_requests(requests: Sequence[Request], max_prompt_tokens: int, vocab_size: int, limit: str) -> None:

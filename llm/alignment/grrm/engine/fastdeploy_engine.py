@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from grrm.engine.api import Completion, Engine, OnFinished, Request, SamplingParams, check_requests
+from grrm.engine.api import (
+    Completion,
+    Engine,
+    OnFinished,
+    Request,
+    SamplingParams,
+    check_requests,
+    check_widely_served,
+)
 from grrm.engine.options import check_fastdeploy_options
 from grrm.errors import UserError
 
@@ -203,6 +211,7 @@ class FastDeployEngine(Engine):
 
 
 def _check_params(params: SamplingParams) -> None:
+    check_widely_served(params, "FastDeploy")
     if params.logprobs or params.top_logprobs:
         raise UserError(
             "FastDeploy does not reliably return the log-probability of the token it drew: use the Paddle engine where "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from grrm.models import cpu_kernels
 
 _BLOCK = 64  # width of the second level of the inverse-CDF search
 _U64 = (1 << 64) - 1
+TopArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]  # tokens and log-probabilities, both [S, k]
 
 
 def draw_uniforms(seed: int, stream_ids: Sequence[int], count: int) -> NDArray[np.float64]:
@@ -145,6 +147,20 @@ def sample_tokens_cpp(
     return tokens_S, logprobs_S
 
 
+def token_logprobs(
+    logits_SV: NDArray[np.float32], tokens_S: NDArray[np.int64], params: SamplingParams
+) -> tuple[NDArray[np.float64], TopArrays | None]:
+    """The log-probabilities of these tokens, one a row, and `top_logprobs` where `params` ask for some.
+
+    A token that is among the most probable has the same number in both.
+    """
+    scores_SV, weights_SV = _scale(logits_SV, params.temperature or 1.0)
+    log_total_S1 = np.log(_block_sums(weights_SV).sum(axis=1, keepdims=True))
+    chosen_S1 = np.take_along_axis(scores_SV, tokens_S[:, None], axis=1).astype(np.float64)
+    top = _top_of(scores_SV, log_total_S1, params.top_logprobs) if params.top_logprobs else None
+    return (chosen_S1 - log_total_S1)[:, 0], top
+
+
 def top_logprobs(
     logits_SV: NDArray[np.float32], params: SamplingParams
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -154,9 +170,17 @@ def top_logprobs(
     """
     scores_SV, weights_SV = _scale(logits_SV, params.temperature or 1.0)
     log_total_S1 = np.log(_block_sums(weights_SV).sum(axis=1, keepdims=True))
-    k = min(params.top_logprobs, logits_SV.shape[1])
-    least_S1 = np.partition(scores_SV, -k, axis=1)[:, -k, None]
-    tokens_SK = np.stack([_best_first(scores_V, least, k) for scores_V, least in zip(scores_SV, least_S1, strict=True)])
+    return _top_of(scores_SV, log_total_S1, params.top_logprobs)
+
+
+def _top_of(scores_SV: NDArray[np.float32], log_total_S1: NDArray[np.float64], k: int) -> TopArrays:
+    k = min(k, scores_SV.shape[1])
+    if k == 1:  # quicker, and what evaluations ask for
+        tokens_SK = scores_SV.argmax(axis=1)[:, None]
+    else:
+        least_S1 = np.partition(scores_SV, -k, axis=1)[:, -k, None]
+        rows = zip(scores_SV, least_S1, strict=True)
+        tokens_SK = np.stack([_best_first(scores_V, least, k) for scores_V, least in rows])
     return tokens_SK, np.take_along_axis(scores_SV, tokens_SK, axis=1).astype(np.float64) - log_total_S1
 
 

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine.api import Completion, Engine, OnFinished, Request, SamplingParams, check_requests
+from grrm.engine.api import (
+    Completion,
+    Engine,
+    OnFinished,
+    Request,
+    SamplingParams,
+    check_requests,
+    check_widely_served,
+)
 from grrm.engine.openai_wire import COMPLETIONS_PATH, WHICH_MODEL, CompletionCall
 from grrm.engine.rollout_wire import RolloutApi
 from grrm.errors import UserError
@@ -117,6 +125,7 @@ class ServerEngine(Engine):
         """
         for params in dict.fromkeys(request.params for request in requests):
             self._api.check(params)
+            check_widely_served(params, "rollout servers")
             if params.top_logprobs:
                 raise UserError("rollout servers give no top_logprobs: leave them out, or use the Paddle engine")
         limit = f"model's max_position_embeddings of {self._max_positions}"

@@ -14,6 +14,7 @@ from paddle import Tensor
 
 from grrm.engine.block_cache import BLOCK, blocks_within, n_blocks
 from grrm.engine.paddle.cpu_cache import CpuCache, SharedPrefixes, cache_counts
+from grrm.engine.paddle.decoder import OnLogits, positions_of_a_part
 from grrm.engine.paddle.weights import DecoderWeights, Projection, collect_weights
 from grrm.models import cpu_kernels
 from grrm_csrc.blas import blas_addresses
@@ -119,6 +120,7 @@ class CpuDecoder:
         cache: CpuCache,
         slots_S: NDArray[np.int64],
         sources_S: NDArray[np.int64],
+        on_logits: OnLogits | None = None,
     ) -> NDArray[np.float32]:
         """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
@@ -134,7 +136,7 @@ class CpuDecoder:
             cache.share(first_P[rows], first_P[prefixes.owners_P[rows]], begin_P)
             for slot, length in zip(first_P[rows].tolist(), lengths_P[rows].tolist(), strict=True):
                 tables.grow(slot, length)
-            logits_PV[rows] = self._run_rows(tokens_PT[rows], begin_P, lengths_P[rows], first_P[rows], cache)
+            logits_PV[rows] = self._run_rows(tokens_PT[rows], begin_P, lengths_P[rows], first_P[rows], cache, on_logits)
         others = first_P[sources_S] != slots_S
         cache.share(slots_S[others], first_P[sources_S][others], lengths_P[sources_S][others])
         cache.begin(slots_S, sources_S, lengths_P)
@@ -147,6 +149,7 @@ class CpuDecoder:
         end_P: NDArray[np.int64],
         slots_P: NDArray[np.int64],
         cache: CpuCache,
+        on_logits: OnLogits | None,
     ) -> NDArray[np.float32]:
         """Tokens from `begin_P` to `end_P` of every row in its slot; logits of the last."""
         positions_T = np.arange(tokens_PT.shape[1])
@@ -154,11 +157,17 @@ class CpuDecoder:
         counts_P = end_P - begin_P
         tokens_N, slots_N = tokens_PT[run_PT], np.repeat(slots_P, counts_P)
         positions_N, last_P = np.broadcast_to(positions_T, tokens_PT.shape)[run_PT], np.cumsum(counts_P) - 1
+        step = self._pass_tokens
+        if on_logits is not None:  # every position has logits
+            step, last_P = min(positions_of_a_part(self.weights.vocab_size), step), np.arange(len(tokens_N))
         logits = []
-        for begin in range(0, len(tokens_N), self._pass_tokens):
-            part = slice(begin, begin + self._pass_tokens)
+        for begin in range(0, len(tokens_N), step):
+            part = slice(begin, begin + step)
             outputs = last_P[(last_P >= part.start) & (last_P < part.stop)] - begin
             logits.append(self._run(tokens_N[part], slots_N[part], positions_N[part], outputs, cache))
+            if on_logits is not None:
+                on_logits(begin, logits[0])
+                logits = [logits[0][-1:]] if part.stop >= len(tokens_N) else []
         return logits[0] if len(logits) == 1 else np.concatenate(logits)
 
     def decode(

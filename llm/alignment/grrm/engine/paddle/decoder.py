@@ -12,6 +12,13 @@ from grrm.engine.paddle.weights import DecoderWeights
 
 # (logits_SV, params, uniforms_S, n_generated_S, seen_SV) -> tokens_S, logprobs_S: see grrm.engine.sampling
 Sampler: TypeAlias = Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]]
+OnLogits: TypeAlias = Callable[[int, Any], None]  # the first position, and the logits_NV of it and those after it
+_LOGITS_BYTES = 32 << 20
+
+
+def positions_of_a_part(vocab_size: int) -> int:
+    """Positions of a prompt whose logits exist at one time: a multiple of 16 rows, within 32 MiB if that allows any."""
+    return int(max(_LOGITS_BYTES // (4 * vocab_size) // 16, 1) * 16)
 
 
 class Decoder(Protocol):
@@ -45,8 +52,12 @@ class Decoder(Protocol):
         cache: Any,
         slots_S: NDArray[np.int64],
         sources_S: NDArray[np.int64],
+        on_logits: OnLogits | None = None,
     ) -> Any:
-        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV."""
+        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
+
+        `on_logits`, of a single prompt, is called with the logits of all its positions, in order and in parts.
+        """
         ...
 
     def decode(

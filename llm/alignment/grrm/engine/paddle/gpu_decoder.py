@@ -20,6 +20,7 @@ from paddle import Tensor
 from paddle.incubate.nn.functional import block_multihead_attention, fused_rms_norm
 
 from grrm.engine.block_cache import BLOCK, BlockCache, blocks_within, n_blocks
+from grrm.engine.paddle.decoder import OnLogits, positions_of_a_part
 from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, collect_weights, project
 
 
@@ -130,6 +131,7 @@ class GpuDecoder:
         cache: BlockCache,
         slots_S: NDArray[np.int64],
         sources_S: NDArray[np.int64],
+        on_logits: OnLogits | None = None,
     ) -> Tensor:
         """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
@@ -141,7 +143,7 @@ class GpuDecoder:
         for slot, length in zip(first_P.tolist(), lengths_P.tolist(), strict=True):
             tables.begin(slot, length)
         tokens_N = tokens_PT[np.arange(tokens_PT.shape[1]) < lengths_P[:, None]]
-        logits_PV = self._run(tokens_N, np.zeros_like(lengths_P), lengths_P, first_P, cache)
+        logits_PV = self._run(tokens_N, np.zeros_like(lengths_P), lengths_P, first_P, cache, on_logits)
         others = np.flatnonzero(first_P[sources_S] != slots_S)
         shares = [(int(slots_S[i]), int(first_P[sources_S[i]]), int(lengths_P[sources_S[i]])) for i in others]
         cache.copy(list(chain.from_iterable(tables.share(*share) for share in shares)))
@@ -169,6 +171,7 @@ class GpuDecoder:
         new_S: NDArray[np.int64],
         slots_S: NDArray[np.int64],
         cache: BlockCache,
+        on_logits: OnLogits | None = None,
     ) -> Tensor:
         """One pass over packed tokens, `new_S` of every slot after `cached_S`; float32 logits of each slot's last."""
         batch = attention_arguments(cached_S, new_S, cache.tables.blocks_SB[slots_S], self._device)
@@ -180,6 +183,10 @@ class GpuDecoder:
             attended = self._attend(qkv, cache.keys[index], cache.values[index], batch)
             normed, hidden = self._add_and_norm(w.project_out(attended, layer.attention_out), hidden, layer.mlp_norm)
             normed, hidden = self._add_and_norm(self._mlp(normed, layer), hidden, next_norm)
+        if on_logits is not None:
+            part = positions_of_a_part(w.vocab_size)
+            for begin in range(0, len(tokens_N), part):
+                on_logits(begin, w.all_logits(normed[begin : begin + part]).astype("float32"))
         if len(tokens_N) > len(new_S):
             normed = paddle.gather(normed, self._on_device(np.cumsum(new_S) - 1))
         return w.all_logits(normed).astype("float32")

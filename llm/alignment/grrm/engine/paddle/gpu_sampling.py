@@ -67,6 +67,23 @@ def top_logprobs(logits_SV: Tensor, params: SamplingParams) -> tuple[NDArray[np.
     return tokens_SK.numpy(), logprobs_SK.numpy()
 
 
+@paddle.no_grad()
+def token_logprobs(
+    logits_SV: Tensor, tokens_S: NDArray[np.int64], params: SamplingParams
+) -> tuple[NDArray[np.float64], tuple[NDArray[np.int64], NDArray[np.float64]] | None]:
+    """Compute `grrm.engine.sampling.token_logprobs` on the device."""
+    scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
+    total_S1 = total_S.log().unsqueeze(1)
+    chosen_S1 = paddle.take_along_axis(scores_SV, _to(logits_SV, tokens_S[:, None]), 1).astype("float64")
+    logprobs_S = (chosen_S1 - total_S1).squeeze(1).numpy()
+    if not np.isfinite(logprobs_S).all():
+        raise FloatingPointError("logits of a prompt are not finite: the model diverged")
+    if not params.top_logprobs:
+        return logprobs_S, None
+    best_SK, tokens_SK = paddle.topk(scores_SV, min(params.top_logprobs, logits_SV.shape[1]), axis=1)
+    return logprobs_S, (tokens_SK.numpy(), (best_SK.astype("float64") - total_S1).numpy())
+
+
 def _to(like: Tensor, array: NDArray[np.generic]) -> Tensor:
     return paddle.to_tensor(array, place=like.place)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from paddle import Tensor
 
 from grrm.engine.block_cache import BlockTables
+from grrm.engine.paddle.decoder import OnLogits, positions_of_a_part
 from grrm.engine.paddle.weights import DecoderWeights, LayerWeights, collect_weights, project
 
 ROW_MULTIPLE = 16
@@ -104,6 +105,7 @@ class PlainDecoder:
         cache: KVCache,
         slots_S: NDArray[np.int64],
         sources_S: NDArray[np.int64],
+        on_logits: OnLogits | None = None,
     ) -> NDArray[np.float32]:
         """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
 
@@ -121,6 +123,10 @@ class PlainDecoder:
             cache.write(index, cache_rows, paddle.gather(k, sources), paddle.gather(v, sources))
             attended = _causal_attention(q, k, v).transpose([0, 3, 1, 2, 4]).reshape([hidden.shape[0], -1])
             hidden = self._finish_layer(hidden, attended, layer)
+        if on_logits is not None:
+            part = positions_of_a_part(self.weights.vocab_size)
+            for begin in range(0, int(lengths_P[0]), part):
+                on_logits(begin, self._logits(hidden[begin : begin + part])[: int(lengths_P[0]) - begin])
         last = np.resize(np.arange(rows) * length + lengths_P - 1, round_up(rows))
         return self._logits(paddle.gather(hidden, paddle.to_tensor(last)))[:rows]
 

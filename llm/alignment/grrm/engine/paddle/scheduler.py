@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.engine import sampling
-from grrm.engine.api import CacheUse, Completion, Request, SamplingParams, TopTokens
+from grrm.engine.api import CacheUse, Completion, PromptScores, Request, SamplingParams, TopTokens
 from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
 from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
+from grrm.engine.paddle.prompt_scores import PromptScoring, as_top_tokens, unscored
 from grrm.engine.paddle.slots import NOTHING, Generated, Slots
 
 _REFILL_FRACTION = 4  # of the slots: a group of samples waits for that many at most
@@ -51,6 +52,7 @@ class Scheduler:
         self._waiting: deque[list[int]] = deque()
         self._preempted: dict[int, Generated] = {}  # tokens of preempted requests, by number
         self._tops: dict[int, list[TopTokens]] = {}  # of requests that want them, by number
+        self._scores: dict[int, PromptScores] = {}  # likewise
         self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
         self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
@@ -93,6 +95,7 @@ class Scheduler:
         self._slots.release(number)
         self._preempted.pop(number, None)
         self._tops.pop(number, None)
+        self._scores.pop(number, None)
         self._give_back()
         groups = ([waiting for waiting in group if waiting != number] for group in self._waiting)
         self._waiting = deque(group for group in groups if group)
@@ -127,8 +130,8 @@ class Scheduler:
         return [(number, self._with_tops(number, completion)) for number, completion in ended]
 
     def _with_tops(self, number: int, completion: Completion) -> Completion:
-        tops = self._tops.pop(number, None)
-        return completion if tops is None else replace(completion, top_logprobs=tops)
+        tops, scores = self._tops.pop(number, []), self._scores.pop(number, None)
+        return replace(completion, top_logprobs=tops, prompt_scores=scores) if tops or scores else completion
 
     def _with_blocks(self, busy: NDArray[np.int64]) -> NDArray[np.int64]:
         """The busy slots that have blocks for their next token; the requests of the others are preempted."""
@@ -238,12 +241,17 @@ class Scheduler:
         for group in groups:
             length = len(self._tokens(group[0][0]))
             length = round_up(length) if self._decoder.computes_padding else length
-            if batch and tokens + length > self._prefill_tokens:
+            alone = bool(unscored(group, self._requests, self._scores))  # one prompt at a time has the logits of all its positions
+            if batch and (alone or tokens + length > self._prefill_tokens):
                 yield batch
                 batch, tokens = [], 0
+            if alone:
+                yield [group]
+                continue
             batch.append(group)
             tokens += length
-        yield batch
+        if batch:
+            yield batch
 
     def _prefill(self, groups: list[list[tuple[int, int]]]) -> Iterator[tuple[int, Completion]]:
         prompts = [self._tokens(group[0][0]) for group in groups]
@@ -253,7 +261,10 @@ class Scheduler:
         lengths_P = np.array([len(prompt) for prompt in prompts])
         slots_S = np.array([slot for group in groups for _, slot in group])
         sources_S = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-        logits_PV = self._decoder.prefill(tokens_PT, lengths_P, self._cache, slots_S, sources_S)
+        scoring = PromptScoring(unscored(groups[0], self._requests, self._scores))
+        on_logits = scoring.add if scoring.scores else None
+        logits_PV = self._decoder.prefill(tokens_PT, lengths_P, self._cache, slots_S, sources_S, on_logits)
+        self._scores.update(scoring.scores)
         yield from self._draw(slots_S, logits_PV[sources_S])
 
     def _draw(self, slots_S: NDArray[np.int64], logits_SV: Any) -> list[tuple[int, Completion]]:
@@ -272,8 +283,8 @@ class Scheduler:
     def _keep_tops(self, numbers_S: NDArray[np.int64], logits_SV: Any, params: SamplingParams) -> None:
         top_logprobs = sampling.top_logprobs if isinstance(logits_SV, np.ndarray) else gpu_sampling.top_logprobs
         tokens_SK, logprobs_SK = top_logprobs(logits_SV, params)
-        for number, *top in zip(numbers_S.tolist(), tokens_SK.tolist(), logprobs_SK.tolist(), strict=True):
-            self._tops.setdefault(number, []).append(list(zip(*top, strict=True)))
+        for number, top in zip(numbers_S.tolist(), as_top_tokens(tokens_SK, logprobs_SK), strict=True):
+            self._tops.setdefault(number, []).append(top)
 
     def _compact(self, busy: NDArray[np.int64]) -> None:
         """Halve the number of slots (repeatedly) once no request waits and half of them are free."""

@@ -1,0 +1,54 @@
+"""Log-probabilities of the tokens of prompts, from logits that come in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from grrm.engine import sampling
+from grrm.engine.api import PromptScores, Request, TopTokens
+from grrm.engine.paddle import gpu_sampling
+
+
+class PromptScoring:
+    """Collects the `scores` of requests with the same prompt, by number; calls of `add` must be in order.
+
+    Position t of the logits predicts token t + 1 of the prompt; those of the last one predict none of them. Only the
+    part of the logits that `add` is called with exists, so the memory does not grow with prompt times vocabulary.
+    """
+
+    def __init__(self, requests: Mapping[int, Request]) -> None:
+        self._by_kind: dict[tuple[float, int], tuple[Request, PromptScores]] = {}
+        self.scores = {number: self._scores_of(request) for number, request in requests.items()}
+
+    def _scores_of(self, request: Request) -> PromptScores:
+        """Shared by the requests that differ in what their prompt's scores do not depend on."""
+        kind = request.params.temperature, request.params.top_logprobs
+        return self._by_kind.setdefault(kind, (request, PromptScores([], [])))[1]
+
+    def add(self, begin: int, logits_NV: Any) -> None:
+        """Take the logits of the positions from `begin` on. Raises FloatingPointError for some that are not finite."""
+        for request, scores in self._by_kind.values():
+            targets_N = np.array(request.prompt[begin + 1 : begin + 1 + len(logits_NV)], np.int64)
+            if not len(targets_N):
+                continue
+            logits = logits_NV[: len(targets_N)]
+            module = sampling if isinstance(logits, np.ndarray) else gpu_sampling
+            logprobs_N, top = module.token_logprobs(logits, targets_N, request.params)
+            scores.logprobs.extend(logprobs_N.tolist())
+            if top is not None:
+                scores.top_logprobs.extend(as_top_tokens(*top))
+
+
+def unscored(
+    group: Sequence[tuple[int, int]], requests: Mapping[int, Request], scores: Mapping[int, PromptScores]
+) -> dict[int, Request]:
+    """The requests of a group, as (number, slot), whose prompt is still to be scored."""
+    return {n: requests[n] for n, _ in group if requests[n].params.prompt_logprobs and n not in scores}
+
+
+def as_top_tokens(tokens_SK: Any, logprobs_SK: Any) -> Sequence[TopTokens]:
+    """Pairs of token and log-probability for each row."""
+    return [list(zip(*row, strict=True)) for row in zip(tokens_SK.tolist(), logprobs_SK.tolist(), strict=True)]

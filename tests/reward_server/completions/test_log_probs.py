@@ -1,0 +1,131 @@
+"""Log-probabilities from a real `grrm serve`, against those of the model's own forward pass over the same tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import openai
+import paddle
+import pytest
+import requests
+from support import reward_servers
+from support.tiny_checkpoint import write_tiny_checkpoint
+
+from grrm.engine.open import open_model
+from grrm.gqm.chat import render_chatml
+
+PROMPT = "Translate Guten Morgen"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", max_positions=2048)
+
+
+@pytest.fixture(scope="module")
+def opened(checkpoint):
+    return open_model(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def url(checkpoint):
+    with reward_servers.serving(["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0"]) as (_, url):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+
+def own_logprobs(opened, ids):
+    """Log-probabilities [T, V] of what follows each of these tokens."""
+    with paddle.no_grad():
+        logits = opened.engine.model(paddle.to_tensor([list(ids)]))
+    logits_TV = (logits[0] if isinstance(logits, (tuple, list)) else logits)[0].astype("float64").numpy()
+    logits_TV = logits_TV - logits_TV.max(axis=1, keepdims=True)
+    return logits_TV - np.log(np.exp(logits_TV).sum(axis=1, keepdims=True))
+
+
+def best_by_text(opened, logprobs_V, k):
+    best = np.argsort(-logprobs_V, kind="stable")[:k]
+    return {opened.decode([int(token)]): logprobs_V[token] for token in best[::-1]}
+
+
+def test_a_chat_lists_the_most_probable_tokens(client, opened):
+    turns = [{"role": "user", "content": PROMPT}]
+    asked = {"model": "tiny", "messages": turns, "max_tokens": 8, "temperature": 0, "logprobs": True}
+    content = client.chat.completions.create(**asked, top_logprobs=4).choices[0].logprobs.content
+    ids = opened.encode(render_chatml(PROMPT))
+    assert 0 < len(content) <= 8
+    for listed in content:
+        own_V = own_logprobs(opened, ids)[-1]
+        assert listed.logprob == pytest.approx(own_V.max(), abs=1e-4)
+        assert [top.logprob for top in listed.top_logprobs] == pytest.approx(np.sort(own_V)[: -5 : -1], abs=1e-4)
+        assert [top.token for top in listed.top_logprobs] == [opened.decode([int(i)]) for i in np.argsort(-own_V)[:4]]
+        first = listed.top_logprobs[0]
+        assert first.bytes == (None if "\N{REPLACEMENT CHARACTER}" in first.token else list(first.token.encode()))
+        ids = [*ids, int(own_V.argmax())]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 3])
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_an_echo_has_the_log_probs_of_the_prompt(client, opened, max_tokens, temperature):
+    prompts = [opened.encode(PROMPT), opened.encode(PROMPT + "!" * 1200)]
+    asked = {"echo": True, "logprobs": 3, "max_tokens": max_tokens, "temperature": temperature, "seed": 1}
+    answer = client.completions.create(model="tiny", prompt=prompts, **asked)
+    for ids, choice in zip(prompts, answer.choices, strict=True):
+        listed = choice.logprobs
+        assert choice.text.startswith(opened.decode(ids))
+        assert len(ids) + min(max_tokens, 1) <= len(listed.tokens) <= len(ids) + max_tokens
+        assert (listed.token_logprobs[0], listed.top_logprobs[0]) == (None, None)
+        own_TV = own_logprobs(opened, ids)
+        if temperature:
+            scaled_TV = own_TV / temperature
+            own_TV = scaled_TV - np.log(np.exp(scaled_TV).sum(axis=1, keepdims=True))
+        own = [own_TV[position, token] for position, token in enumerate(ids[1:])]
+        assert listed.token_logprobs[1 : len(ids)] == pytest.approx(own, abs=1e-4)
+        for position in range(1, len(ids)):
+            top = {token: pytest.approx(x, abs=1e-4) for token, x in best_by_text(opened, own_TV[position - 1], 3).items()}
+            assert listed.top_logprobs[position] == top
+    assert answer.usage.completion_tokens == sum(len(c.logprobs.tokens) for c in answer.choices) - sum(map(len, prompts))
+
+
+def test_the_end_token_is_listed(checkpoint, client, opened):
+    """With the most probable first token of some prompt being an end token that would be cut from the text."""
+    prompts = [[first, second] for first in range(3, 60) for second in range(3, 20)]
+    ending = [ids for ids in prompts if int(own_logprobs(opened, ids)[-1].argmax()) in opened.stop_token_ids]
+    for ids in ending[:3]:
+        answer = client.completions.create(model="tiny", prompt=ids, max_tokens=4, temperature=0, logprobs=0)
+        (choice,) = answer.choices
+        assert (choice.text, choice.finish_reason) == ("", "stop")
+        assert choice.logprobs.token_logprobs == pytest.approx([own_logprobs(opened, ids)[-1].max()], abs=1e-4)
+    assert ending, "no prompt of these ends at once: choose others"
+
+
+def test_a_log_likelihood_as_lm_eval_asks_for_it_and_sums_it(url, opened):
+    """The request of EleutherAI's lm-eval 0.4.13, `local-completions`, and the arithmetic of its `parse_logprobs`."""
+    context, endings = opened.encode(PROMPT), [opened.encode(end) for end in (" x", " Good morning", "\n\n!")]
+    context_logprobs_V = own_logprobs(opened, context)[-1]
+    endings.append([int(context_logprobs_V.argmax())])
+    prompts = [[*context, *end] for end in endings]
+    body = {
+        "model": "tiny",
+        "prompt": prompts,
+        "temperature": 0,
+        "max_tokens": 1,
+        "logprobs": 1,
+        "seed": 1234,
+        "echo": True,
+    }
+    answer = requests.post(f"{url}/v1/completions", json=body, timeout=120).json()
+    for ids, choice in zip(prompts, answer["choices"], strict=True):
+        listed = choice["logprobs"]
+        token_logprobs = listed["token_logprobs"][len(context) : -1]
+        tops = listed["top_logprobs"][len(context) : -1]
+        own_TV = own_logprobs(opened, ids)
+        own = [own_TV[position, ids[position + 1]] for position in range(len(context) - 1, len(ids) - 1)]
+        assert sum(token_logprobs) == pytest.approx(sum(own), abs=1e-3)
+        is_greedy = all(x == max(top.values()) for x, top in zip(token_logprobs, tops, strict=True))
+        greedy_T = own_TV[len(context) - 1 : -1].argmax(axis=1)
+        assert is_greedy == (greedy_T.tolist() == ids[len(context) :])
+    assert is_greedy
