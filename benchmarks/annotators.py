@@ -31,10 +31,10 @@ from grrm.evaluation.candidate_pairs import Scores, pair_differences
 ROOT = Path(__file__).resolve().parents[1]
 QWEN = ROOT / "llm/config/qwen"
 NOISE = {"expert": 4.0, "trained": 10.0, "crowd": 20.0}  # standard deviation on a scale from 0 to 100
-FIRST, SIZES = 100, (100, 200, 400)  # groups annotated before a ranker can help to choose, and in all
+FIRST, SIZES = 50, (50, 100, 200)  # groups annotated before a ranker can help to choose, and in all
 CHOICES = ("random", "disagreement")
-BATCH_GROUPS, PASSES, SFT_STEPS = 16, 2, 160
-POOL_ROWS, HELD_OUT_ROWS = 900, 400
+BATCH_GROUPS, PASSES, SFT_STEPS = 16, 2, 80
+POOL_ROWS, HELD_OUT_ROWS = 500, 300
 
 
 @dataclass(frozen=True, slots=True)
