@@ -79,7 +79,9 @@ def once_over(checkpoint, text):
     return time.process_time() - start
 
 
+# Every kind of text for one judge; two of them for the others, whose tokens the same code counts.
 JUDGES = {"gqm": [], "gqm refuses": ["too_long=refuse"], "sqm": [], "rubric": []}
+TEXTS_OF = {**dict.fromkeys(JUDGES, ("English", "token")), "gqm": tuple(TEXTS)}
 
 
 @pytest.mark.slow
@@ -89,7 +91,7 @@ def test_a_group_that_no_judge_can_take_is_refused_for_little(checkpoint, judge)
     arguments = ["--port", "0", "--judge", judge.partition(" ")[0], "--model", str(checkpoint), *options]
     with reward_server(*arguments) as (process, url):
         requests.get(f"{url}/readyz", timeout=PATIENCE_S)
-        for text in TEXTS.values():
+        for text in map(TEXTS.get, TEXTS_OF[judge]):
             for path in ("/v1/score", "/v1/prompts"):
                 body = json.dumps(score_body(group("g", *group_of(text)), request_id=text), ensure_ascii=False).encode()
                 status, growth, seconds, probe_s = cost(process, url, path, body)
