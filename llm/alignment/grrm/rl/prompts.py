@@ -8,8 +8,8 @@ from typing import Any
 
 from grrm.config import RLConfig
 from grrm.config.rollout_checks import held_out_rows
-from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
-from grrm.data.held_out import comparable
+from grrm.data.dataset import PromptDataset, PromptItem
+from grrm.data.held_out import comparable, held_out_split
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
 from grrm.gqm.groups import TranslationTask
 from grrm.models.chat_templates import messages_renderer
