@@ -266,7 +266,7 @@ def _line(
     optional: tuple[str, ...],
 ) -> dict[str, Any] | str:
     """The line of one row, or the reason why there is none."""
-    texts = tuple(
+    texts: tuple[Any, ...] = tuple(
         None if name in optional and isinstance(value, str) and not value.strip() else value
         for name, value in zip(COLUMNS, values, strict=False)
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from grrm.data.layouts.table import RowError
-from grrm.data.layouts.user_rows import COLUMNS, DOCUMENT, POSITION, UserRows, opened
+from grrm.data.layouts.user_rows import COLUMNS, DOCUMENT, OTHER_NAMES, POSITION, UserRows, opened
 from grrm.data.parquet import iter_rows
 from grrm.errors import UserError
 from grrm.gqm.groups import ContextSegment, TranslationTask
@@ -29,18 +29,23 @@ Location = tuple[tuple[str, str], int]  # document and pair of languages, positi
 class LocatedRow(NamedTuple):
     """A row's texts, languages and place, as its file has them."""
 
-    source: Any
-    reference: Any
-    src_lang: Any
-    trg_lang: Any
+    source: Any = None
+    reference: Any = None
+    src_lang: Any = None
+    trg_lang: Any = None
     document: Any = None
     position: Any = None
 
     @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> LocatedRow:
+        """A row with our names of columns; what it lacks is None."""
+        source, reference, src_lang, trg_lang = map(row.get, COLUMNS)
+        return cls(source, reference, src_lang, trg_lang, *_location_in(row))
+
+    @classmethod
     def of_task(cls, task: TranslationTask, row: Mapping[str, Any]) -> LocatedRow:
         """A task with the place that its row has."""
-        document = row.get(DOCUMENT, row.get("page"))
-        return cls(task.source, task.reference, task.src_lang, task.trg_lang, document, row.get(POSITION))
+        return cls(task.source, task.reference, task.src_lang, task.trg_lang, *_location_in(row))
 
 
 def contexts_of(rows: Sequence[LocatedRow], n_segments: int, where: Callable[[int], str]) -> list[Context]:
@@ -77,10 +82,26 @@ def file_contexts(rows: Path | UserRows, n_segments: int) -> list[Context]:
     """`contexts_of` all rows of a file, those that cannot be read included. Raises UserError as reading does, too."""
     path = opened(rows).path
     located_rows = [
-        LocatedRow(None, None, None, None) if isinstance(values, RowError) else LocatedRow(*values)
+        LocatedRow() if isinstance(values, RowError) else LocatedRow(*values)
         for _, values in iter_rows(rows, (*COLUMNS, *LOCATION), optional=("trg_text", *LOCATION))
     ]
     return contexts_of(located_rows, n_segments, lambda index: f"{path} row {index + 1}")
+
+
+def file_locations(rows: Path | UserRows) -> list[tuple[str | None, int | None]]:
+    """Document and position of every row of a file; empty where the file has no column of documents.
+
+    Raises UserError as reading does, and naming the row as `location_of` does.
+    """
+    if not location_columns(rows):
+        return []
+    locations: list[tuple[str | None, int | None]] = []
+    for number, values in iter_rows(rows, LOCATION, optional=LOCATION):
+        try:
+            locations.append((None, None) if isinstance(values, RowError) else location_of(*values))
+        except UserError as error:
+            raise UserError(f"{opened(rows).path} row {number}: {error}") from error
+    return locations
 
 
 def location_columns(rows: Path | UserRows) -> tuple[str, ...]:
@@ -126,6 +147,10 @@ def location_fields(document: Any = None, position: Any = None) -> dict[str, Any
     """The keys of a row's place for a line of JSON; none without a document. Raises UserError as `location_of`."""
     name, number = location_of(document, position)
     return {} if name is None else {DOCUMENT: name, POSITION: number}
+
+
+def _location_in(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    return row.get(DOCUMENT, row.get(OTHER_NAMES[DOCUMENT])), row.get(POSITION)
 
 
 def _location(row: LocatedRow, where: str) -> Location | None:

@@ -43,6 +43,7 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
     columns: dict[str, Any] = {"prompt_key": config.prompt_key, "response_key": config.response_key}
+    columns["context_segments"] = config.context_segments
     columns["render"] = messages_renderer(tokenizer, checkpoint_folder(config.actor_model_name_or_path))
     if config.reward_routes is not None:
         return MixedPromptDataset(

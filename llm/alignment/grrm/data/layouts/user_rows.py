@@ -18,7 +18,7 @@ from grrm.gqm.languages import display_name
 
 COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 DOCUMENT, POSITION = "document", "position"  # optional: see `grrm.data.documents`
-_OTHER_NAME = {DOCUMENT: "page"}  # of LibreOffice's corpus
+OTHER_NAMES = {DOCUMENT: "page"}  # of LibreOffice's corpus
 _NESTED = "translation"  # the column of the hub's data sets that holds a text for each language
 _LANGUAGE_OF = {"src_text": "src_lang", "trg_text": "trg_lang"}
 Getter = Callable[[Row], Any]
@@ -86,8 +86,8 @@ class UserRows:
             return ""
         if name in table.names:
             return name
-        if _OTHER_NAME.get(name) in table.names and POSITION in table.names:
-            return _OTHER_NAME[name]
+        if OTHER_NAMES.get(name) in table.names and POSITION in table.names:
+            return OTHER_NAMES[name]
         lang = languages.get(_LANGUAGE_OF.get(name, ""))
         if lang in table.names:
             return lang
