@@ -54,5 +54,5 @@ def test_judges_show_no_more_context_than_rows_bring(world: TinyWorld, tmp_path:
 
 def test_context_without_a_judge_that_could_show_it_is_refused(world: TinyWorld, tmp_path: Path) -> None:
     command = entry_command(world, tmp_path, use_rm_server="true", reward_protocol="paddlenlp", context_segments="1")
-    with pytest.raises(UserError, match="context_segments has no effect with .* reward_protocol paddlenlp"):
+    with pytest.raises(UserError, match=r"context_segments has no effect with .* reward_protocol paddlenlp"):
         prepare(RLConfig, command[1], command[2:])
