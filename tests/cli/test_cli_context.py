@@ -12,6 +12,7 @@ from support.completions_server import CompletionsServer
 
 from grrm import cli
 from grrm.errors import UserError
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
 ROWS = [
@@ -73,3 +74,9 @@ def test_converters_show_context(tmp_path, command):
     grrm("data", command, source, out, "--context-segments", 1)
     prompts = [json.dumps(row) for row in pq.read_table(out).to_pylist()]
     assert sum("As context" in prompt for prompt in prompts) == len(prompts) // 2
+
+
+@pytest.mark.parametrize("command", ["sft-gqm", "rl-sqm"])
+def test_converters_show_no_more_than_judges_do(command):
+    options = {option.name: option for option in cli.grrm.commands["data"].commands[command].params}
+    assert options["context_segments"].type.max == MAX_CONTEXT_SEGMENTS

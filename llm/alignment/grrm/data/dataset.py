@@ -120,7 +120,8 @@ class PromptDataset(TokenizedRows[PromptItem]):
                 task = self._task(row, prompt, tgt, response_key)
             except UserError as error:
                 raise UserError(f"{path} line {number}: {error}") from error
-            rows[number] = LocatedRow.of_task(task, row)
+            if context_segments:
+                rows[number] = LocatedRow.of_task(task, row)
             prompt_ids = encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
                 lines.append(number)
