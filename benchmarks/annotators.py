@@ -1,4 +1,4 @@
-"""How many annotated groups a ranker needs: simulated annotators of three skills, groups chosen or drawn at random.
+"""Measure how many annotated groups a ranker needs: simulated annotators of three skills, chosen or random groups.
 
 A pretrained model learns to translate real text, its samples are annotated through `grrm annotate`, and rankers are
 trained on what comes back. An annotator's score is the chrF of a text, shifted and stretched by the person, with noise
@@ -43,7 +43,7 @@ class Study:
 
     work: Path
 
-    def made(self, name: str, *command: object) -> Path:
+    def output(self, name: str, *command: object) -> Path:
         """The path `name` of the work folder, where `command` writes it; {} stands for it."""
         path = self.work / name
         done = path.with_name(f"{path.name}.done")
@@ -56,19 +56,19 @@ class Study:
 
     def policy(self) -> tuple[Path, Path]:
         """(corpus, pretrained model that has learned to translate it)."""
-        corpus = self.made("corpus", "data", "corpus", "homeassistant", "{}", "--pairs", "en-de")
-        base = self.made("base", "model", "smollm2", "{}")
-        rows = self.made("rows", "data", "convert", corpus / "train.parquet", "{}", "--prompt-type", "Tower")
+        corpus = self.output("corpus", "data", "corpus", "homeassistant", "{}", "--pairs", "en-de")
+        base = self.output("base", "model", "smollm2", "{}")
+        rows = self.output("rows", "data", "convert", corpus / "train.parquet", "{}", "--prompt-type", "Tower")
         options = ["--init_from_config", "null", "--model_name_or_path", base, "--tokenizer_name_or_path", base]
         options += ["--train_datasets", rows / "sft.jsonl", "--max_length", 160, "--per_device_train_batch_size", 32]
         options += ["--learning_rate", 3e-4, "--bf16", "true", "--max_steps", SFT_STEPS, "--output_dir", "{}"]
-        return corpus, self.made("sft", "sft", QWEN / "sft_mt_tiny_argument.yaml", *options)
+        return corpus, self.output("sft", "sft", QWEN / "sft_mt_tiny_argument.yaml", *options)
 
     def groups(self, name: str, rows: Path) -> Path:
         """Four samples of the policy for each row, with chrF as `gold` and consensus as `consensus`."""
         _, policy = self.policy()
         sampling = ["--sampling-n", 4, "--temperature", 1, "--retry", 0, "--batch-rows", 256, "--max-new-tokens", 64]
-        samples = self.made(
+        samples = self.output(
             f"{name}-samples.parquet", "translate", rows, "--model", policy, *sampling, "--dtype", "bfloat16",
             "--seed", 1, "--out", "{}",
         )  # fmt: skip
@@ -77,12 +77,12 @@ class Study:
 
     def ranked(self, name: str, rows: Path, key: str, *judge: object) -> Path:
         """The rows with the scores of a judge in the column `key`."""
-        return self.made(name, "rank", rows, *judge, "--score-key", key, "--out", "{}")
+        return self.output(name, "rank", rows, *judge, "--score-key", key, "--out", "{}")
 
     def annotated(self, name: str, rows: Path, n_groups: int, *choice: object, seed: int) -> Path:
-        """What simulated annotators save of `n_groups` groups that `grrm annotate export` selects."""
+        """The file that simulated annotators save for `n_groups` groups that `grrm annotate export` selects."""
         options = ["--groups", n_groups, "--seed", seed, "--page", "{}"]
-        page = self.made(f"{name}.html", "annotate", "export", rows, *choice, *options)
+        page = self.output(f"{name}.html", "annotate", "export", rows, *choice, *options)
         saved = page.with_suffix(".json")
         if not saved.exists():
             write_json(saved, annotate(shown_on(page), seed))
@@ -90,13 +90,13 @@ class Study:
 
     def ranker(self, name: str, saved: Sequence[Path], n_groups: int, seed: int) -> Path:
         """A ranker that has learned from these annotations."""
-        gold = self.made(f"{name}.parquet", "annotate", "import", *saved, "--out", "{}")
+        gold = self.output(f"{name}.parquet", "annotate", "import", *saved, "--out", "{}")
         steps = math.ceil(PASSES * n_groups / BATCH_GROUPS)
         options = ["--model_name_or_path", self.policy()[1], "--train_datasets", gold, "--compare", "none"]
         options += ["--val_size", 0, "--evaluation_strategy", "no", "--per_device_train_batch_size", BATCH_GROUPS]
         options += ["--learning_rate", 1e-3, "--backbone_learning_rate", 5e-5, "--lr_end", 1e-6, "--warmup_steps", 3]
         options += ["--max_length", 256, "--seed", seed, "--bf16", "true", "--max_steps", steps, "--output_dir", "{}"]
-        return self.made(name, "reward", QWEN / "ranker_tiny_argument.yaml", *options)
+        return self.output(name, "reward", QWEN / "ranker_tiny_argument.yaml", *options)
 
     def accuracy(self, name: str, ranker: Path, held_out: Path) -> float:
         """The ranker's share of held-out pairs in the order of chrF."""
