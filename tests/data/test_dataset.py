@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from grrm.data.convert import render_prompt, render_tgt
-from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset, held_out_split
+from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset
+from grrm.data.held_out import held_out_split
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import has_reference
 from grrm.gqm.groups import TranslationTask

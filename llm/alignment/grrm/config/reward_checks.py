@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from grrm.config.problems import Problems
 from grrm.config.stage_config import RLConfig
 from grrm.http_client.pool import checked_url
 from grrm.judges.registry import check_judge_name, judge_names
-from grrm.judges.sources import read_sources
+from grrm.judges.sources import JudgeSource, read_sources
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
 from grrm.rewards.routing import RULE_OF, TRANSLATION
@@ -17,6 +17,11 @@ from grrm.rewards.rule_rewards import FINAL_RULES
 
 def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
+    if config.context_segments and (config.use_rule_reward or config.reward_protocol == "paddlenlp"):
+        problems.add(
+            "context_segments has no effect with use_rule_reward or reward_protocol paddlenlp, which show judges no "
+            "context; set it to 0."
+        )
     with problems.noted():
         FailurePolicy.from_mapping(config.failure_policy)
     _check_judge_inside(config, explicit, problems)
@@ -66,6 +71,7 @@ def _check_judge_inside(config: RLConfig, explicit: Set[str], problems: Problems
     if config.reward_sources is not None:
         with problems.noted():
             sources = read_sources(config.reward_sources)
+            _check_context(config, sources, problems)
             if config.reward_streaming and any(source.needs_device for source in sources):
                 problems.add(
                     "reward_streaming has a judge work while samples are drawn, which one of reward_sources with a "
@@ -84,6 +90,17 @@ def _check_judge_inside(config: RLConfig, explicit: Set[str], problems: Problems
         )
     if "reward_prompt_type" in explicit and not config.reward_model_name_or_path:
         problems.add("reward_prompt_type has no effect without reward_model_name_or_path; remove the key.")
+
+
+def _check_context(config: RLConfig, sources: Iterable[JudgeSource], problems: Problems) -> None:
+    """Notes judges that are to show more context than rows bring."""
+    for source in sources:
+        n_segments = source.options.get("context_segments", 0)
+        if isinstance(n_segments, int) and n_segments > config.context_segments:
+            problems.add(
+                f"judge {source.title} of reward_sources shows {n_segments} segments of context, but rows bring "
+                f"{config.context_segments}; set context_segments: {n_segments}."
+            )
 
 
 def check_routes(config: RLConfig, problems: Problems) -> None:

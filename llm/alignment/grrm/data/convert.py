@@ -21,9 +21,10 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.chats import MESSAGES
+from grrm.data.documents import LOCATION, located, location_columns, location_fields, with_location
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
-from grrm.data.parquet import count_rows, iter_rows, write_rows
+from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
@@ -91,7 +92,7 @@ def convert_to_src_tgt(
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
-    Rows whose number is in `without` are left out silently.
+    Lines have the place of their row in a document, if any. Rows whose number is in `without` are left out silently.
 
     With `as_messages` lines have `messages` in place of `src`; the trainer's tokenizer applies its template to them.
 
@@ -101,7 +102,7 @@ def convert_to_src_tgt(
     def line(task: TranslationTask) -> dict[str, Any]:
         return _prompt_fields(task, prompt_type, as_messages) | {"tgt": render_tgt(task)}
 
-    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text",), without)
+    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION), without)
 
 
 def convert_to_sft(
@@ -129,30 +130,30 @@ def convert_to_sft(
 def convert_to_rows(
     rows: Path | UserRows, out: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
 ) -> ConversionReport:
-    """Write the rows that `convert_to_src_tgt` would use as parquet with the columns `COLUMNS`, else like it."""
+    """Write the rows that `convert_to_src_tgt` would use as parquet, with `COLUMNS` and their places, else like it."""
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; rows are written as parquet")
     rejected: list[RejectedRow] = []
+    columns = (*COLUMNS, *location_columns(rows))
 
     def usable() -> Iterator[tuple[Any, ...]]:
         n_used = 0
-        for number, values in iter_rows(rows, optional=("trg_text",)):
+        for number, values in iter_rows(rows, columns, optional=("trg_text", *LOCATION)):
             if isinstance(values, RowError):
                 rejected.append(RejectedRow(number, values.reason))
             elif fault := fault_of_pair(values, prompt_type, ("trg_text",)):
                 rejected.append(RejectedRow(number, fault))
             elif number not in without:
                 n_used += 1
-                yield values
-        _check_usable(path, n_used, rejected)
+                yield located(values)
+        _check_usable(opened(rows).path, n_used, rejected)
 
-    path = opened(rows).path
-    written = write_rows(out, usable())
+    written = write_rows(out, usable(), with_location(SCHEMA, columns[len(COLUMNS) :]))
     return ConversionReport(out, written, tuple(rejected))
 
 
 def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
-    """Return the reason to leave a row with the values of `COLUMNS` out of training; None where there is none."""
+    """Return the reason to leave a row, values of `COLUMNS` and maybe `LOCATION`, out of training; None without any."""
     line = _line(values, prompt_type, lambda task: {"src": render_prompt(task, prompt_type)}, optional)
     return line if isinstance(line, str) else None
 
@@ -191,7 +192,6 @@ def parse_tgt(tgt: str) -> TranslationTask | None:
     ignored; a missing or null reference gives a task without one.
     """
     text = tgt.lstrip()
-    fields: Any
     try:
         fields, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
@@ -222,10 +222,10 @@ def write_lines(
     path = opened(rows).path
     rejected: list[RejectedRow] = []
     written = 0
-    total = count_rows(rows, columns, optional=optional)
     with atomic_path(out_jsonl) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as out:
-        numbered = iter_rows(rows, columns, optional=optional)
-        for number, values in tqdm(numbered, total=total, desc=f"convert {path.name}", unit="row", disable=None):
+        total = count_rows(rows, columns, optional)
+        numbered = tqdm(iter_rows(rows, columns, optional), f"convert {path.name}", total, unit="row", disable=None)
+        for number, values in numbered:
             if number in without:
                 continue
             line = values.reason if isinstance(values, RowError) else line_of(values)
@@ -255,7 +255,8 @@ def _convert(
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line_of = partial(_line, prompt_type=prompt_type, make_line=make_line, optional=optional)
-    return write_lines(rows, out_jsonl, COLUMNS, line_of, optional, without)
+    columns = COLUMNS + tuple(name for name in optional if name in LOCATION)
+    return write_lines(rows, out_jsonl, columns, line_of, optional, without)
 
 
 def _line(
@@ -265,18 +266,17 @@ def _line(
     optional: tuple[str, ...],
 ) -> dict[str, Any] | str:
     """The line of one row, or the reason why there is none."""
-    values = tuple(
+    texts: tuple[Any, ...] = tuple(
         None if name in optional and isinstance(value, str) and not value.strip() else value
-        for name, value in zip(COLUMNS, values, strict=True)
+        for name, value in zip(COLUMNS, values, strict=False)
     )
-    reason = _fault(values, prompt_type, optional)
-    if reason is not None:
+    if (reason := _fault(texts, prompt_type, optional)) is not None:
         return reason
-    source, reference, src_lang, trg_lang = values
+    source, reference, src_lang, trg_lang = texts
     task = TranslationTask(source, src_lang, trg_lang, reference)
     try:
-        return make_line(task)
-    except UserError as error:  # a language the prompt cannot name; the other rows are fine
+        return make_line(task) | location_fields(*values[len(COLUMNS) :])
+    except UserError as error:  # a language the prompt cannot name, a document without positions
         return str(error)
 
 

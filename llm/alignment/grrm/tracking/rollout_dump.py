@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.rewards.mixing import mix, part_fields
 from grrm.tracking.metrics_log import StepLines, finite, read_step_lines
 
@@ -73,6 +73,7 @@ _SCHEMA = pa.schema(
         ("trg_lang", pa.string()),
         ("reference", pa.string()),
         ("data_source", pa.string()),
+        ("context", pa.list_(pa.struct([("source", pa.string()), ("translation", pa.string())]))),
         ("use", pa.string()),
         ("signal", pa.string()),
         ("candidates", pa.list_(_CANDIDATE)),
@@ -122,6 +123,7 @@ def group_record(
         "trg_lang": group.task.trg_lang,
         "reference": group.task.reference,
         "data_source": group.task.data_source,
+        "context": None if group.task.context is None else [part._asdict() for part in group.task.context],
         "use": use,
         "signal": signal,
         "candidates": [
@@ -156,7 +158,9 @@ def group_of(record: Mapping[str, Any]) -> Group:
     """The group of a dumped record, as a judge gets it."""
     languages = record["src_lang"], record["trg_lang"]
     data_source = record.get("data_source") or ""
-    task = TranslationTask(record["source"], *languages, record["reference"], data_source)
+    context = record.get("context")
+    shown = None if context is None else tuple(ContextSegment(part["source"], part["translation"]) for part in context)
+    task = TranslationTask(record["source"], *languages, record["reference"], data_source, shown)
     candidates = (
         Candidate(candidate["id"], candidate["response"], candidate["translation"], candidate["n_tokens"])
         for candidate in record["candidates"]
