@@ -48,7 +48,8 @@ class SteppedSession:
             if len(tokens) == request.params.max_new_tokens:
                 n_top = request.params.top_logprobs
                 tops = [[(token + other, -1.0 - other) for other in range(n_top)] for token in tokens if n_top]
-                scores = PromptScores([-3.0] * (len(request.prompt) - 1), []) if request.params.prompt_logprobs else None
+                wants_scores = request.params.prompt_logprobs
+                scores = PromptScores([-3.0] * (len(request.prompt) - 1), []) if wants_scores else None
                 ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop", None, tops, scores)))
                 del self.running[number]
         self.engine.n_steps += 1

@@ -124,8 +124,9 @@ def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens
 
 
 @pytest.mark.parametrize("max_tokens", [2, 0])
-def test_an_echo_begins_each_choice_with_its_prompt(server, max_tokens):
-    asked = {"prompt": ["xa", [98, 99]], "max_tokens": max_tokens, "echo": True, "n": 2}
+@pytest.mark.parametrize("prompts", [["xa", "bc"], [[120, 97], [98, 99]]])
+def test_an_echo_begins_each_choice_with_its_prompt(server, prompts, max_tokens):
+    asked = {"prompt": prompts, "max_tokens": max_tokens, "echo": True, "n": 2}
     answer = server.complete(**asked).get_json()
     texts = ["xabc"[: 2 + max_tokens], "bcde"[: 2 + max_tokens]]
     assert [choice["text"] for choice in answer["choices"]] == [text for text in texts for _ in range(2)]

@@ -29,8 +29,6 @@ class SamplingParams:
     logprobs: bool = True  # False leaves `Completion.logprobs` empty, which every engine can do
     top_logprobs: int = 0  # of each token, as many of the most probable alternatives
     prompt_logprobs: bool = False  # also those of the prompt's tokens, which the Paddle engine can do
-    frequency_penalty: float = 0.0  # OpenAI's, as the next: see `sampling.TokenCounts`
-    presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
@@ -195,12 +193,9 @@ def _ignore(index: int, completion: Completion) -> None:
 
 
 def check_widely_served(params: SamplingParams, server: str) -> None:
-    """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", ends the sentence."""
-    if params.prompt_logprobs or params.frequency_penalty or params.presence_penalty:
-        raise UserError(
-            "prompt_logprobs, frequency_penalty and presence_penalty need the Paddle engine: leave them out for "
-            f"{server}"
-        )
+    """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", begins the sentence."""
+    if params.prompt_logprobs:
+        raise UserError(f"{server} cannot give prompt_logprobs: leave them out, or use the Paddle engine")
 
 
 def check_requests(requests: Sequence[Request], max_prompt_tokens: int, vocab_size: int, limit: str) -> None:

@@ -241,7 +241,7 @@ class Scheduler:
         for group in groups:
             length = len(self._tokens(group[0][0]))
             length = round_up(length) if self._decoder.computes_padding else length
-            alone = bool(unscored(group, self._requests, self._scores))  # one prompt at a time has the logits of all its positions
+            alone = bool(unscored(group, self._requests, self._scores))  # whose positions all have logits
             if batch and (alone or tokens + length > self._prefill_tokens):
                 yield batch
                 batch, tokens = [], 0
