@@ -109,3 +109,4 @@ def test_every_registered_rule_and_loss(world: TinyWorld, tmp_path: Path, record
         oracle = check(f"{output.parent.name}, {output.name}", output, settings, record_property)
         assert oracle.seen["unscored"]
         assert oracle.seen["kl in reward"]
+        assert oracle.seen.get("error spans", 0) > 0 or not ADVANTAGE_RULES[output.parent.name].needs_spans

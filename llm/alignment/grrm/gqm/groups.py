@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from grrm.gqm.spans import GroupSpans
+
 
 class Status(str, Enum):
     """The reason for which a candidate does or does not carry a score; every candidate has exactly one."""
@@ -111,6 +113,9 @@ class Verdict:
 
     Where the group was judged in several orders of its candidates, `order_scores` has the scores of each, aligned like
     `scores`; a verdict mixed of several judges' has theirs in `parts`.
+
+    A judge that marks errors gives `spans`, ranges of each candidate's translation, None for a candidate that it did
+    not look at; one that marks none leaves () there.
     """
 
     statuses: tuple[Status, ...]
@@ -122,8 +127,11 @@ class Verdict:
     order_scores: tuple[tuple[float | None, ...], ...] = ()
     rejections: tuple[str, ...] = ()
     parts: tuple[PartVerdict, ...] = ()
+    spans: GroupSpans = ()
 
     def __post_init__(self) -> None:
+        if self.spans and len(self.spans) != len(self.scores):
+            raise ValueError(f"error spans of {len(self.spans)} candidates for {len(self.scores)} scores")
         if len(self.statuses) != len(self.scores):
             raise ValueError(f"{len(self.statuses)} statuses for {len(self.scores)} scores")
         for status, score in zip(self.statuses, self.scores, strict=True):

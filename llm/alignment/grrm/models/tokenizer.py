@@ -135,6 +135,34 @@ def token_spans(tokenizer: Any) -> Callable[[str], list[tuple[int, int]]]:
     return lambda text: _decoded_spans(text, encode(text), decode)
 
 
+def sampled_spans(tokenizer: Any) -> Callable[[Sequence[int], str], list[tuple[int, int]]]:
+    """Sampled ids and the text of `response_decoder` to the [start, end) characters of each token in it.
+
+    Ids need not be those of `encoder`. Tokens that are parts of one character all have it; special tokens have none.
+    Takes time in the square of the number of tokens where the text is encoded otherwise.
+    """
+    decode, spans_of, encode = response_decoder(tokenizer), token_spans(tokenizer), encoder(tokenizer)
+
+    def locate(ids: Sequence[int], text: str) -> list[tuple[int, int]]:
+        usual = encode(text)
+        n = len(usual)
+        if list(ids[:n]) == usual and decode(usual) == text and not decode(ids[n:]):
+            return spans_of(text) + [(len(text), len(text))] * (len(ids) - n)
+        return _prefix_spans(text, ids, decode)
+
+    return locate
+
+
+def _prefix_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[tuple[int, int]]:
+    """The spans of tokens by what the first ones decode to, where a part of a character shows as another one."""
+    prefixes = [decode(ids[:number]) for number in range(len(ids) + 1)]
+    ends = [_n_common(text, prefix) for prefix in prefixes]
+    return [
+        (start, end if end == len(prefix) else max(end, start + 1))
+        for start, end, prefix in zip(ends, ends[1:], prefixes[1:], strict=False)
+    ]
+
+
 def _decoded_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[tuple[int, int]]:
     """The spans of tokens by what the first ones decode to, an unfinished character left out."""
     if decode(ids) != text:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer, model_validator
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.gqm.spans import GroupSpans, Severity, check_spans, span_fields, spans_of_fields
 from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
 from grrm.rewards.mixing import WirePart, part_fields, part_in_order
 
@@ -87,8 +88,19 @@ class WireScore(WireModel):
         return self
 
 
+class WireSpan(WireModel):
+    """An error: characters from `start` up to `end` of a translation."""
+
+    start: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(gt=0)]
+    severity: Severity
+
+
 class WireVerdict(WireModel):
-    """The judge's answer for one group, candidates in the order of the request; `parts` are those of a mixture."""
+    """The judge's answer for one group, candidates in the order of the request; `parts` are those of a mixture.
+
+    A judge that marks errors has `spans` of each candidate, null for one that it did not look at.
+    """
 
     group_id: Identifier
     candidates: Annotated[list[WireScore], Field(fail_fast=True)]
@@ -98,11 +110,12 @@ class WireVerdict(WireModel):
     tokens: Annotated[int, Field(ge=0)] = 0
     rejections: Texts = []
     parts: Annotated[list[WirePart], Field(fail_fast=True)] = []
+    spans: Annotated[list[list[WireSpan] | None], Field(fail_fast=True)] = []
 
     @model_serializer(mode="wrap")
     def _without_empty_lists(self, handler: Callable[[WireVerdict], dict[str, Any]]) -> dict[str, Any]:
         fields = handler(self)
-        return {name: fields[name] for name in fields if fields[name] or name not in ("parts", "rejections")}
+        return {name: fields[name] for name in fields if fields[name] or name not in ("parts", "rejections", "spans")}
 
 
 class ScoreAnswer(WireModel):
@@ -159,6 +172,7 @@ def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
             "tokens": verdict.tokens,
             "rejections": list(verdict.rejections),
             "parts": [part_fields(part) | {"analysis": clean_text(part.analysis)} for part in verdict.parts],
+            "spans": [span_fields(spans) for spans in verdict.spans],
         }
     )
 
@@ -223,6 +237,7 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     try:
         _check_ranking(wire.ranking, ids)
         parts = tuple(part_in_order(part, [index_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
+        spans = _spans(group, wire, [index_of[candidate_id] for candidate_id in ids])
     except ValueError as error:
         raise AnswerError(f"{where}: {error}") from error
     by_id = {score.candidate_id: score for score in wire.candidates}
@@ -235,7 +250,22 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
         wire.tokens,
         rejections=tuple(wire.rejections),
         parts=parts,
+        spans=spans,
     )
+
+
+def _spans(group: WireGroup, wire: WireVerdict, positions: Sequence[int]) -> GroupSpans:
+    """The error spans of each candidate. Raises ValueError for spans that do not fit the candidates."""
+    if not wire.spans:
+        return ()
+    if len(wire.spans) != len(positions):
+        raise ValueError(f"error spans of {len(wire.spans)} candidates for {len(positions)}")
+    fields = [wire.spans[i] for i in positions]
+    spans = tuple(
+        spans_of_fields(None if of_one is None else [span.model_dump() for span in of_one]) for of_one in fields
+    )
+    check_spans(spans, [candidate.translation for candidate in group.candidates])
+    return spans
 
 
 def _own_id(wire_id: str) -> str:

@@ -1,0 +1,75 @@
+"""Error spans: the parts of a translation that are wrong, and how severely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+from grrm.errors import UserError, require_known
+
+Severity = Literal["minor", "major", "critical"]
+SEVERITIES: tuple[str, ...] = get_args(Severity)
+# Of MQM, with 10 for critical errors (Freitag et al. 2021 have 25 for those that are no translation at all).
+MQM_WEIGHTS: Mapping[str, float] = {"minor": 1.0, "major": 5.0, "critical": 10.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSpan:
+    """Characters from `start` up to `end` of a translation, with the severity of the error.
+
+    Raises ValueError for an empty range, a negative start or another severity.
+    """
+
+    start: int
+    end: int
+    severity: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"an error span cannot reach from character {self.start} to {self.end}")
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"{self.severity!r} is no severity of an error; it is one of {', '.join(SEVERITIES)}")
+
+
+Spans = tuple[ErrorSpan, ...]
+GroupSpans = tuple[Spans | None, ...]  # of each candidate of a group, None where nobody looked for errors
+
+
+def severity_weights(given: Mapping[str, float]) -> dict[str, float]:
+    """The weight of every severity, of MQM where none is given. Raises UserError for another name, or below 0."""
+    for name, weight in given.items():
+        require_known("severity", name, SEVERITIES)
+        if weight < 0:
+            raise UserError(f"the severity {name} has the weight {weight:g}; give a number at least 0")
+    return {**MQM_WEIGHTS, **given}
+
+
+def check_spans(spans: GroupSpans, translations: Sequence[str | None]) -> None:
+    """Raise ValueError for spans of a candidate without a translation, or beyond the end of its translation."""
+    for number, (of_one, text) in enumerate(zip(spans, translations, strict=True)):
+        end = max((span.end for span in of_one or ()), default=0)
+        if end > len(text or ""):
+            raise ValueError(f"candidate {number} has an error span up to character {end} of {len(text or '')}")
+
+
+def joined_spans(several: Sequence[GroupSpans], n_candidates: int) -> GroupSpans:
+    """The spans of all judges of a group; `several` has () for a judge that marks none. () if none does."""
+    marked = [spans for spans in several if spans]
+    if not marked:
+        return ()
+    columns = ([spans[i] for spans in marked] for i in range(n_candidates))
+    return tuple(
+        None if all(of_one is None for of_one in column) else tuple(span for of_one in column for span in of_one or ())
+        for column in columns
+    )
+
+
+def span_fields(spans: Spans | None) -> list[dict[str, Any]] | None:
+    """A candidate's spans as messages and dumps have them."""
+    return None if spans is None else [asdict(span) for span in spans]
+
+
+def spans_of_fields(fields: Sequence[Mapping[str, Any]] | None) -> Spans | None:
+    """The reverse of `span_fields`. Raises ValueError for what is no span."""
+    return None if fields is None else tuple(ErrorSpan(**one) for one in fields)
