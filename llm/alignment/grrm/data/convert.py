@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,17 +23,18 @@ from grrm.data.chats import MESSAGES
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.data.parquet import count_rows, iter_rows, write_rows
+from grrm.data.task_json import render_tgt
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
+from grrm.gqm.terms import has_term, read_terms
 
 logger = logging.getLogger(__name__)
 
-_TRAILING_CONTROL_TOKENS = re.compile(r"(?:\s|<\|[^|<>]*\|>)*")
 _FENCE = "```"
-_TGT_KEYS = ("source", "src_lang", "trg_lang", "reference")
+TERMS = "terms"  # an optional column, of glossary terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ def convert_to_src_tgt(
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
-    Rows whose number is in `without` are left out silently.
+    A column `terms` gives tasks glossary terms (`gqm.terms.read_terms`), each of which the source has to
+    have. Rows whose number is in `without` are left out silently.
 
     With `as_messages` lines have `messages` in place of `src`; the trainer's tokenizer applies its template to them.
 
@@ -178,32 +179,6 @@ def render_response(translation: str, prompt_type: str) -> str:
     return f"<answer>{translation}</answer>" if prompt_type == "SSR" else translation
 
 
-def render_tgt(task: TranslationTask) -> str:
-    """The task as compact JSON with exactly the keys source, src_lang, trg_lang, reference."""
-    fields = {name: getattr(task, name) for name in _TGT_KEYS}
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-def parse_tgt(tgt: str) -> TranslationTask | None:
-    """The task in a `tgt` made by `render_tgt`, None when it is anything else.
-
-    Control tokens after the JSON are ignored: PaddleNLP decodes labels with special tokens kept. Unknown keys are
-    ignored; a missing or null reference gives a task without one.
-    """
-    text = tgt.lstrip()
-    fields: Any
-    try:
-        fields, end = json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or not _TRAILING_CONTROL_TOKENS.fullmatch(text, end):
-        return None
-    values: list[Any] = [fields.get(name) for name in _TGT_KEYS]
-    if not all(isinstance(value, str) and value for value in values[:3]) or not isinstance(values[3], str | None):
-        return None
-    return TranslationTask(*values)
-
-
 def write_lines(
     rows: Path | UserRows,
     out_jsonl: Path,
@@ -255,7 +230,7 @@ def _convert(
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line_of = partial(_line, prompt_type=prompt_type, make_line=make_line, optional=optional)
-    return write_lines(rows, out_jsonl, COLUMNS, line_of, optional, without)
+    return write_lines(rows, out_jsonl, (*COLUMNS, TERMS), line_of, (*optional, TERMS), without)
 
 
 def _line(
@@ -267,13 +242,18 @@ def _line(
     """The line of one row, or the reason why there is none."""
     values = tuple(
         None if name in optional and isinstance(value, str) and not value.strip() else value
-        for name, value in zip(COLUMNS, values, strict=True)
+        for name, value in zip((*COLUMNS, TERMS), values, strict=False)
     )
-    reason = _fault(values, prompt_type, optional)
+    reason = _fault(values[: len(COLUMNS)], prompt_type, optional)
     if reason is not None:
         return reason
-    source, reference, src_lang, trg_lang = values
-    task = TranslationTask(source, src_lang, trg_lang, reference)
+    source, reference, src_lang, trg_lang, *others = values
+    terms = read_terms(others[0] if others else None)
+    if isinstance(terms, str):
+        return terms
+    if absent := next((term for term, _ in terms if not has_term(source, term)), None):
+        return f"terms has a term that is not in src_text {absent[:80]!r}"
+    task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms)
     try:
         return make_line(task)
     except UserError as error:  # a language the prompt cannot name; the other rows are fine

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from grrm.gqm.spans import GroupSpans
+from grrm.gqm.terms import Terms
 
 
 class Status(str, Enum):
@@ -21,6 +22,10 @@ class Status(str, Enum):
     WRONG_LENGTH = "wrong_length"  # a gate: far too long or short for its source
     SOURCE_COPY = "source_copy"  # a gate: the source and not a translation of it
     REPETITION = "repetition"  # a gate: repeats itself
+    MISSING_TERM = "missing_term"  # a gate: a term of the glossary is translated otherwise
+    WRONG_PLACEHOLDERS = "wrong_placeholders"  # a gate: not the placeholders and tags of the source
+    OVER_LIMIT = "over_limit"  # a gate: more characters or lines than there may be
+    WRONG_FORMALITY = "wrong_formality"  # a gate: words of the other form of address
     SINGLE_CANDIDATE = "single_candidate"  # fewer than two distinct translations: nothing to compare
     TOO_LONG = "too_long"  # the judge's prompt would exceed its limit
     TOO_MANY_CANDIDATES = "too_many_candidates"  # more distinct translations than identifiers
@@ -41,7 +46,8 @@ class TranslationTask:
     """One source text to translate; languages are two-letter codes or display names.
 
     `data_source` names the data that the task is from, where a run mixes several. A question to answer is such a task
-    too, without languages: its reference is what the answer is judged by.
+    too, without languages: its reference is what the answer is judged by. `terms` are the entries of a glossary that
+    its translation has to follow.
     """
 
     source: str
@@ -49,6 +55,7 @@ class TranslationTask:
     trg_lang: str
     reference: str | None = None
     data_source: str = ""
+    terms: Terms = ()
 
     @property
     def is_translation(self) -> bool:

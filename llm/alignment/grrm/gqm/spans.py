@@ -73,3 +73,19 @@ def span_fields(spans: Spans | None) -> list[dict[str, Any]] | None:
 def spans_of_fields(fields: Sequence[Mapping[str, Any]] | None) -> Spans | None:
     """The reverse of `span_fields`. Raises ValueError for what is no span."""
     return None if fields is None else tuple(ErrorSpan(**one) for one in fields)
+
+
+def spans_in_order(
+    fields: Sequence[Sequence[dict[str, Any]] | None], positions: Sequence[int], translations: Sequence[str | None]
+) -> GroupSpans:
+    """The spans of the candidates at `positions` of a message, which have these translations; () for none at all.
+
+    Raises ValueError for spans that do not fit the candidates.
+    """
+    if not fields:
+        return ()
+    if len(fields) != len(positions):
+        raise ValueError(f"error spans of {len(fields)} candidates for {len(positions)}")
+    spans = tuple(spans_of_fields(fields[i]) for i in positions)
+    check_spans(spans, translations)
+    return spans

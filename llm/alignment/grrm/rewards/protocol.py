@@ -14,7 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer, model_validator
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.gqm.spans import GroupSpans, Severity, check_spans, span_fields, spans_of_fields
+from grrm.gqm.spans import Severity, span_fields, spans_in_order
+from grrm.gqm.terms import read_terms, terms_mapping
 from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
 from grrm.rewards.mixing import WirePart, part_fields, part_in_order
 
@@ -45,7 +46,7 @@ class WireCandidate(WireModel):
 
 
 class WireGroup(WireModel):
-    """All samples of one prompt."""
+    """All samples of one prompt. `terms` are glossary terms of the source with their translations, for a gate."""
 
     group_id: Identifier
     source: str
@@ -53,10 +54,18 @@ class WireGroup(WireModel):
     trg_lang: str
     reference: str | None = None
     candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
+    terms: dict[str, Texts] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_no_terms(self, handler: Callable[[WireGroup], dict[str, Any]]) -> dict[str, Any]:
+        fields = handler(self)
+        return {name: fields[name] for name in fields if fields[name] or name != "terms"}
 
     @model_validator(mode="after")
     def _unique_candidates(self) -> WireGroup:
         _refuse_repeats("candidate_id", [candidate.candidate_id for candidate in self.candidates])
+        if isinstance(fault := read_terms(self.terms), str):
+            raise ValueError(fault)
         return self
 
 
@@ -205,7 +214,9 @@ def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
 
 def task_of(group: WireGroup) -> TranslationTask:
     """The translation task that a group carries."""
-    return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
+    terms = read_terms(group.terms)
+    assert not isinstance(terms, str)  # by validation
+    return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference, terms=terms)
 
 
 def _wire_group(index: int, group: Group) -> WireGroup:
@@ -217,6 +228,7 @@ def _wire_group(index: int, group: Group) -> WireGroup:
         trg_lang=task.trg_lang,
         reference=None if task.reference is None else clean_text(task.reference),
         candidates=[_wire_candidate(index, candidate) for candidate in group.candidates],
+        terms=terms_mapping(task.terms),
     )
 
 
@@ -237,7 +249,11 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     try:
         _check_ranking(wire.ranking, ids)
         parts = tuple(part_in_order(part, [index_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
-        spans = _spans(group, wire, [index_of[candidate_id] for candidate_id in ids])
+        spans = spans_in_order(
+            [None if of_one is None else [dict(span) for span in of_one] for of_one in wire.spans],
+            [index_of[candidate_id] for candidate_id in ids],
+            [candidate.translation for candidate in group.candidates],
+        )
     except ValueError as error:
         raise AnswerError(f"{where}: {error}") from error
     by_id = {score.candidate_id: score for score in wire.candidates}
@@ -252,20 +268,6 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
         parts=parts,
         spans=spans,
     )
-
-
-def _spans(group: WireGroup, wire: WireVerdict, positions: Sequence[int]) -> GroupSpans:
-    """The error spans of each candidate. Raises ValueError for spans that do not fit the candidates."""
-    if not wire.spans:
-        return ()
-    if len(wire.spans) != len(positions):
-        raise ValueError(f"error spans of {len(wire.spans)} candidates for {len(positions)}")
-    fields = [wire.spans[i] for i in positions]
-    spans = tuple(
-        spans_of_fields(None if of_one is None else [span.model_dump() for span in of_one]) for of_one in fields
-    )
-    check_spans(spans, [candidate.translation for candidate in group.candidates])
-    return spans
 
 
 def _own_id(wire_id: str) -> str:

@@ -17,8 +17,8 @@ def grpo_spans(inputs: AdvantageInputs) -> FloatArray:
     Optimization for Machine Translation using Error Severity Mappings, arXiv 2411.05986; the sum with the advantage of
     the response takes the place of the paper's critic.
 
-    Degenerate: without spans, or with ``span_weight`` 0, the advantages are exactly those of :func:`grpo`. In a group of
-    equal scores the spans are the only signal. A response without a score gets 0.
+    Degenerate: without spans, or with ``span_weight`` 0, these are exactly the advantages of :func:`grpo`. In a group
+    of equal scores the spans are the only signal. A response without a score gets 0.
     """
     return _with_credit(grpo(inputs), inputs)
 
