@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
 
+from grrm.data.convert import convert_to_src_tgt
+from grrm.data.dataset import PromptDataset
+from grrm.data.task_json import parse_tgt, render_tgt
 from grrm.errors import UserError
+from grrm.evaluation.annotation.gold import gold_groups, merged_scores, write_gold
+from grrm.evaluation.annotation.intake import Annotation, Span
 from grrm.gqm.groups import Status, Verdict
-from grrm.gqm.spans import ErrorSpan, joined_spans, severity_weights
+from grrm.gqm.spans import ErrorSpan, joined_spans, read_marked, severity_weights
 from grrm.http_client.exchange import AnswerError
 from grrm.inference.judge_sources import Host, open_mixture
 from grrm.judges.gated import GatedJudge
@@ -89,6 +94,51 @@ def test_copies_and_candidates_without_a_translation_and_texts_too_long():
     assert verdict.spans[1] is None
     (verdict,) = SpansJudge().judge([with_reference(group_of(["two"]), " ")])
     assert (verdict.statuses, verdict.spans) == ((Status.MISSING_REFERENCE,), ())
+
+
+def test_a_translation_that_people_have_marked_has_their_errors():
+    judged = with_reference(group_of(["two cats", "two dogs", "two fish"]), "two dogs")
+    marked = (("two cats", ()), ("two dogs", (ErrorSpan(0, 3, "critical"),)))
+    (verdict,) = SpansJudge().judge([replace(judged, task=replace(judged.task, marked=marked))])
+    assert verdict.spans == ((), (ErrorSpan(0, 3, "critical"),), (ErrorSpan(4, 8, "major"),))
+    assert verdict.scores == SpansJudge().judge([judged])[0].scores
+
+
+@pytest.mark.parametrize(
+    ("texts", "spans", "found"),
+    [
+        (None, None, ()),
+        (["a"], None, ()),
+        (
+            ["two cats"],
+            [[{"start": 4, "end": 8, "severity": None, "annotator": "x"}, {"start": 8, "end": 8, "severity": "major"}]],
+            (("two cats", (ErrorSpan(4, 8, "minor"),)),),
+        ),
+        (["a"], [[], []], "spans has not one list for each of mt_texts"),
+        (["a"], [[{"start": 0}]], "spans has an entry that is not start, end and severity"),
+        (["a"], [[{"start": "0", "end": 1, "severity": "minor"}]], "spans has an entry that is not start, end"),
+        ([None], [[]], "spans has an entry that is not start, end"),
+        (["a"], [[{"start": 0, "end": 2, "severity": "minor"}]], "spans: candidate 0 has an error span up to"),
+        (["a"], [[{"start": 0, "end": 1, "severity": "bad"}]], "spans: 'bad' is no severity"),
+    ],
+)
+def test_marked_translations_of_a_row_are_read_or_refused(texts, spans, found):
+    read = read_marked(texts, spans)
+    assert read.startswith(found) if isinstance(found, str) else read == found
+
+
+def test_imported_annotation_goes_from_its_file_to_the_task(tmp_path):
+    annotation = Annotation(
+        group_id="g", src_text="zwei Hunde", trg_text="two dogs", src_lang="de", trg_lang="en", annotator="a",
+        mt_texts=["two cats", "two dogs"], scores=[10, 90], spans=[[Span(start=4, end=8, severity="major")], []],
+    )  # fmt: skip
+    groups = gold_groups([annotation])
+    write_gold(tmp_path / "gold.parquet", groups, merged_scores(groups))
+    convert_to_src_tgt(tmp_path / "gold.parquet", tmp_path / "rl.jsonl")
+    (item,) = PromptDataset(tmp_path / "rl.jsonl", lambda text: [1] * len(text), 999)
+    assert item.task.marked == (("two cats", (ErrorSpan(4, 8, "major"),)), ("two dogs", ()))
+    assert parse_tgt(render_tgt(item.task)) == item.task
+    assert parse_tgt(render_tgt(item.task).replace('"major"', "3")) is None
 
 
 def with_reference(judged, reference):

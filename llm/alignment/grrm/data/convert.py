@@ -29,12 +29,13 @@ from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
+from grrm.gqm.spans import read_marked
 from grrm.gqm.terms import has_term, read_terms
 
 logger = logging.getLogger(__name__)
 
 _FENCE = "```"
-TERMS = "terms"  # an optional column, of glossary terms
+EXTRAS = ("terms", "mt_texts", "spans")  # optional columns: glossary terms, translations with marked errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ def convert_to_src_tgt(
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
-    A column `terms` gives tasks glossary terms (`gqm.terms.read_terms`), each of which the source has to
-    have. Rows whose number is in `without` are left out silently.
+    A column `terms` gives tasks glossary terms (`gqm.terms.read_terms`), each of which the source has; `mt_texts`
+    and `spans`, as `grrm annotate` imports them, give it translations with marked errors. Rows whose number is in
+    `without` are left out silently.
 
     With `as_messages` lines have `messages` in place of `src`; the trainer's tokenizer applies its template to them.
 
@@ -230,7 +232,7 @@ def _convert(
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line_of = partial(_line, prompt_type=prompt_type, make_line=make_line, optional=optional)
-    return write_lines(rows, out_jsonl, (*COLUMNS, TERMS), line_of, (*optional, TERMS), without)
+    return write_lines(rows, out_jsonl, (*COLUMNS, *EXTRAS), line_of, (*optional, *EXTRAS), without)
 
 
 def _line(
@@ -242,18 +244,19 @@ def _line(
     """The line of one row, or the reason why there is none."""
     values = tuple(
         None if name in optional and isinstance(value, str) and not value.strip() else value
-        for name, value in zip((*COLUMNS, TERMS), values, strict=False)
+        for name, value in zip((*COLUMNS, *EXTRAS), values, strict=False)
     )
     reason = _fault(values[: len(COLUMNS)], prompt_type, optional)
     if reason is not None:
         return reason
-    source, reference, src_lang, trg_lang, *others = values
-    terms = read_terms(others[0] if others else None)
-    if isinstance(terms, str):
-        return terms
+    source, reference, src_lang, trg_lang, *extras = values
+    terms, texts, spans = extras or (None, None, None)
+    terms, marked = read_terms(terms), read_marked(texts, spans)
+    if isinstance(terms, str) or isinstance(marked, str):
+        return terms if isinstance(terms, str) else str(marked)
     if absent := next((term for term, _ in terms if not has_term(source, term)), None):
         return f"terms has a term that is not in src_text {absent[:80]!r}"
-    task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms)
+    task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms, marked=marked)
     try:
         return make_line(task)
     except UserError as error:  # a language the prompt cannot name; the other rows are fine

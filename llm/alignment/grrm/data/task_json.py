@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.spans import Marked, read_marked, span_fields
 from grrm.gqm.terms import read_terms, terms_mapping
 
 _TRAILING_CONTROL_TOKENS = re.compile(r"(?:\s|<\|[^|<>]*\|>)*")
@@ -14,10 +15,12 @@ _KEYS = ("source", "src_lang", "trg_lang", "reference")
 
 
 def render_tgt(task: TranslationTask) -> str:
-    """The task as compact JSON with the keys source, src_lang, trg_lang, reference, and terms if it has any."""
+    """The task as compact JSON: source, src_lang, trg_lang, reference, and terms and marked if it has any."""
     fields: dict[str, Any] = {name: getattr(task, name) for name in _KEYS}
     if task.terms:
         fields["terms"] = terms_mapping(task.terms)
+    if task.marked:
+        fields["marked"] = [{"text": text, "spans": span_fields(spans)} for text, spans in task.marked]
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -39,6 +42,13 @@ def parse_tgt(tgt: str) -> TranslationTask | None:
     source, src_lang, trg_lang, reference = values
     is_task = all(isinstance(value, str) and value for value in (source, src_lang, trg_lang))
     terms = read_terms(fields.get("terms"))
-    if not is_task or not isinstance(reference, str | None) or isinstance(terms, str):
+    marked = _marked(fields.get("marked", []))
+    if not is_task or not isinstance(reference, str | None) or isinstance(terms, str) or isinstance(marked, str):
         return None
-    return TranslationTask(source, src_lang, trg_lang, reference, terms=terms)
+    return TranslationTask(source, src_lang, trg_lang, reference, terms=terms, marked=marked)
+
+
+def _marked(entries: Any) -> Marked | str:
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return "marked is not a list of translations"
+    return read_marked([entry.get("text") for entry in entries], [entry.get("spans") for entry in entries])

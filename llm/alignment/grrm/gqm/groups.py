@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from grrm.gqm.spans import GroupSpans
+from grrm.gqm.spans import GroupSpans, Marked
 from grrm.gqm.terms import Terms
 
 
@@ -47,7 +47,7 @@ class TranslationTask:
 
     `data_source` names the data that the task is from, where a run mixes several. A question to answer is such a task
     too, without languages: its reference is what the answer is judged by. `terms` are the entries of a glossary that
-    its translation has to follow.
+    its translation has to follow, `marked` are translations of it with the errors that people marked.
     """
 
     source: str
@@ -56,6 +56,7 @@ class TranslationTask:
     reference: str | None = None
     data_source: str = ""
     terms: Terms = ()
+    marked: Marked = ()
 
     @property
     def is_translation(self) -> bool:

@@ -33,6 +33,7 @@ class ErrorSpan:
 
 
 Spans = tuple[ErrorSpan, ...]
+Marked = tuple[tuple[str, Spans], ...]  # translations of a task whose errors people have marked
 GroupSpans = tuple[Spans | None, ...]  # of each candidate of a group, None where nobody looked for errors
 
 
@@ -45,12 +46,47 @@ def severity_weights(given: Mapping[str, float]) -> dict[str, float]:
     return {**MQM_WEIGHTS, **given}
 
 
-def check_spans(spans: GroupSpans, translations: Sequence[str | None]) -> None:
+def check_spans(spans: Sequence[Spans | None], translations: Sequence[str | None]) -> None:
     """Raise ValueError for spans of a candidate without a translation, or beyond the end of its translation."""
     for number, (of_one, text) in enumerate(zip(spans, translations, strict=True)):
         end = max((span.end for span in of_one or ()), default=0)
         if end > len(text or ""):
             raise ValueError(f"candidate {number} has an error span up to character {end} of {len(text or '')}")
+
+
+def read_marked(texts: Any, spans: Any) -> Marked | str:
+    """Annotated translations from the columns `mt_texts` and `spans` of a row, or what is wrong with them.
+
+    Without spans there are none. An error without a severity is minor, the least that it can be; an omission, which is
+    empty and at the end, has no characters to mark.
+    """
+    if spans is None:
+        return ()
+    if not isinstance(texts, list) or not isinstance(spans, list) or len(texts) != len(spans):
+        return "spans has not one list for each of mt_texts"
+    try:
+        marked = tuple((text, _spans_in(text, of_one)) for text, of_one in zip(texts, spans, strict=True))
+    except (KeyError, TypeError, AttributeError):
+        return "spans has an entry that is not start, end and severity"
+    except ValueError as error:
+        return f"spans: {error}"
+    return marked
+
+
+def _spans_in(text: Any, fields: Sequence[Mapping[str, Any]]) -> Spans:
+    """The errors of one translation, in their order. Raises ValueError for one outside the text."""
+    if not isinstance(text, str):
+        raise TypeError
+    own = [(one["start"], one["end"], one["severity"] or "minor") for one in fields]
+    if not all(type(at) is int for start, end, _ in own for at in (start, end)):
+        raise TypeError
+    spans = tuple(sorted({ErrorSpan(*one) for one in own if not one[0] == one[1] == len(text)}, key=_place))
+    check_spans([spans], [text])
+    return spans
+
+
+def _place(span: ErrorSpan) -> tuple[int, int, str]:
+    return span.start, span.end, span.severity
 
 
 def joined_spans(several: Sequence[GroupSpans], n_candidates: int) -> GroupSpans:
