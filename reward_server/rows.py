@@ -58,8 +58,8 @@ def find_task(src: str, tgt: str, special_tokens: Sequence[str]) -> TranslationT
             # A tokenizer of another family ends the label with a token that is not among ours.
             row = RowTask.model_validate_json(label[: label.rfind("}") + 1])
             terms = read_terms(row.terms)
-            known = () if isinstance(terms, str) else terms
-            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference, terms=known)
+            usable = () if isinstance(terms, str) else terms
+            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference, terms=usable)
         except ValidationError:
             reference = None
     prompt = _user_text(src, special_tokens)

@@ -35,11 +35,19 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory):
     return load_tokenizer(train_bpe(["two cats and two dogs", "user"], tmp_path_factory.mktemp("bpe"), 300))
 
 
-@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_tokens_of_one_byte_have_the_character_that_they_are_parts_of(text):
     spans = _prefix_spans(text, list(text.encode()), lambda ids: bytes(ids).decode(errors="replace"))
     if "\ufffd" not in text:
         assert spans == [(at, at + 1) for at, letter in enumerate(text) for _ in letter.encode()]
+
+
+@given(words=st.lists(st.sampled_from(["zwei", "é", "世界", "a"]), min_size=1, max_size=40))
+def test_a_decoder_that_drops_the_first_space_leads_nobody_astray(words):
+    text = " ".join(words)
+    ends = [len(" ".join(words[: n + 1])) for n in range(len(words))]
+    spans = _prefix_spans(text, range(len(words)), lambda ids: "".join(f" {words[t]}" for t in ids).removeprefix(" "))
+    assert spans == list(zip([0, *ends], ends, strict=False))
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=20), cut=st.integers(0, 20))

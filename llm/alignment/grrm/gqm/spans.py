@@ -37,19 +37,19 @@ Marked = tuple[tuple[str, Spans], ...]  # translations of a task whose errors pe
 GroupSpans = tuple[Spans | None, ...]  # of each candidate of a group, None where nobody looked for errors
 
 
-def severity_weights(given: Mapping[str, float]) -> dict[str, float]:
+def severity_weights(chosen: Mapping[str, float]) -> dict[str, float]:
     """The weight of every severity, of MQM where none is given. Raises UserError for another name, or below 0."""
-    for name, weight in given.items():
+    for name, weight in chosen.items():
         require_known("severity", name, SEVERITIES)
         if weight < 0:
             raise UserError(f"the severity {name} has the weight {weight:g}; give a number at least 0")
-    return {**MQM_WEIGHTS, **given}
+    return {**MQM_WEIGHTS, **chosen}
 
 
 def check_spans(spans: Sequence[Spans | None], translations: Sequence[str | None]) -> None:
     """Raise ValueError for spans of a candidate without a translation, or beyond the end of its translation."""
-    for number, (of_one, text) in enumerate(zip(spans, translations, strict=True)):
-        end = max((span.end for span in of_one or ()), default=0)
+    for number, (own, text) in enumerate(zip(spans, translations, strict=True)):
+        end = max((span.end for span in own or ()), default=0)
         if end > len(text or ""):
             raise ValueError(f"candidate {number} has an error span up to character {end} of {len(text or '')}")
 
@@ -65,7 +65,7 @@ def read_marked(texts: Any, spans: Any) -> Marked | str:
     if not isinstance(texts, list) or not isinstance(spans, list) or len(texts) != len(spans):
         return "spans has not one list for each of mt_texts"
     try:
-        marked = tuple((text, _spans_in(text, of_one)) for text, of_one in zip(texts, spans, strict=True))
+        marked = tuple((text, _spans_in(text, own)) for text, own in zip(texts, spans, strict=True))
     except (KeyError, TypeError, AttributeError):
         return "spans has an entry that is not start, end and severity"
     except ValueError as error:
@@ -77,15 +77,15 @@ def _spans_in(text: Any, fields: Sequence[Mapping[str, Any]]) -> Spans:
     """The errors of one translation, in their order. Raises ValueError for one outside the text."""
     if not isinstance(text, str):
         raise TypeError
-    own = [(one["start"], one["end"], one["severity"] or "minor") for one in fields]
+    own = [(error["start"], error["end"], error["severity"] or "minor") for error in fields]
     if not all(type(at) is int for start, end, _ in own for at in (start, end)):
         raise TypeError
-    spans = tuple(sorted({ErrorSpan(*one) for one in own if not one[0] == one[1] == len(text)}, key=_place))
+    spans = tuple(sorted({ErrorSpan(*error) for error in own if not error[0] == error[1] == len(text)}, key=_order))
     check_spans([spans], [text])
     return spans
 
 
-def _place(span: ErrorSpan) -> tuple[int, int, str]:
+def _order(span: ErrorSpan) -> tuple[int, int, str]:
     return span.start, span.end, span.severity
 
 
@@ -96,7 +96,7 @@ def joined_spans(several: Sequence[GroupSpans], n_candidates: int) -> GroupSpans
         return ()
     columns = ([spans[i] for spans in marked] for i in range(n_candidates))
     return tuple(
-        None if all(of_one is None for of_one in column) else tuple(span for of_one in column for span in of_one or ())
+        None if all(own is None for own in column) else tuple(span for own in column for span in own or ())
         for column in columns
     )
 
@@ -108,7 +108,7 @@ def span_fields(spans: Spans | None) -> list[dict[str, Any]] | None:
 
 def spans_of_fields(fields: Sequence[Mapping[str, Any]] | None) -> Spans | None:
     """The reverse of `span_fields`. Raises ValueError for what is no span."""
-    return None if fields is None else tuple(ErrorSpan(**one) for one in fields)
+    return None if fields is None else tuple(ErrorSpan(**error) for error in fields)
 
 
 def spans_in_order(

@@ -68,9 +68,9 @@ def has_term(text: str, term: str, suffix: int = SUFFIX) -> bool:
     """
     if _UNSPACED.search(term):
         return "".join(_pieces(term)) in "".join(_pieces(text))
-    wanted, words = _pieces(term), _pieces(text)
-    starts = range(len(words) - len(wanted) + 1)
-    return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(wanted)) for at in starts)
+    sought, words = _pieces(term), _pieces(text)
+    starts = range(len(words) - len(sought) + 1)
+    return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(sought)) for at in starts)
 
 
 def missing_terms(source: str, translation: str, terms: Terms, suffix: int = SUFFIX) -> list[str]:

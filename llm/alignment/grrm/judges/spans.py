@@ -59,12 +59,12 @@ class SpansJudge:
         if reference is None or not reference.strip():
             return expand_to_duplicates(group, distinct, [Status.MISSING_REFERENCE] * len(distinct.texts))
         marked = [marked_errors(text, reference) for text in distinct.texts]
-        outcomes: list[Outcome] = [Status.TOO_LONG if one is None else one[0] for one in marked]
+        outcomes: list[Outcome] = [Status.TOO_LONG if result is None else result[0] for result in marked]
         verdict = expand_to_duplicates(group, distinct, outcomes, tiers=ranking_of(outcomes))
         by_people = dict(group.task.marked)
         spans = [
-            by_people.get(text, None if one is None else one[1])
-            for text, one in zip(distinct.texts, marked, strict=True)
+            by_people.get(text, None if result is None else result[1])
+            for text, result in zip(distinct.texts, marked, strict=True)
         ]
         return replace(verdict, spans=_by_candidate(group, distinct, spans))
 

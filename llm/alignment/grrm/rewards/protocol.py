@@ -250,7 +250,7 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
         _check_ranking(wire.ranking, ids)
         parts = tuple(part_in_order(part, [index_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
         spans = spans_in_order(
-            [None if of_one is None else [dict(span) for span in of_one] for of_one in wire.spans],
+            [None if own is None else [dict(span) for span in own] for own in wire.spans],
             [index_of[candidate_id] for candidate_id in ids],
             [candidate.translation for candidate in group.candidates],
         )

@@ -60,9 +60,9 @@ class TermsGate:
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
-        asked = [entry for entry in task.terms if has_term(task.source, entry[0], self.suffix)]
-        missing = missing_terms(task.source, text, tuple(asked), self.suffix)
-        return len(asked) - len(missing) >= self.share * len(asked)
+        required = [entry for entry in task.terms if has_term(task.source, entry[0], self.suffix)]
+        missing = missing_terms(task.source, text, tuple(required), self.suffix)
+        return len(required) - len(missing) >= self.share * len(required)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class FormalityGate:
     def __post_init__(self) -> None:
         require_known("level of formality", str(self.level), ("formal", "informal"))
         are_lists = isinstance(self.words, Mapping) and all(
-            isinstance(of_one, list) and of_one and all(isinstance(word, str) and word.strip() for word in of_one)
-            for of_one in self.words.values()
+            isinstance(own, list) and own and all(isinstance(word, str) and word.strip() for word in own)
+            for own in self.words.values()
         )
         if not are_lists:
             raise UserError(f"Option 'words' of a gate is {self.words!r}; give a list of words for each language.")
@@ -134,8 +134,8 @@ class FormalityGate:
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
         language = language_code(task.trg_lang)
-        given = {language_code(name): tuple(of_one) for name, of_one in self.words.items()}
-        words = given.get(language) or tuple(FORMALITY.get(language, {}).get(self.level, "").split())
+        chosen = {language_code(name): tuple(own) for name, own in self.words.items()}
+        words = chosen.get(language) or tuple(FORMALITY.get(language, {}).get(self.level, "").split())
         return not words or _any_of(words).search(text) is None
 
 

@@ -159,8 +159,8 @@ class RuleRewardStage:
 def _with_severities(rolled: Rolled, verdict: Verdict, severities: list[NDArray[Any]]) -> Judged:
     spans = verdict.spans or (None,) * len(severities)
     means = [
-        None if of_one is None or not len(row_T) else float(row_T.mean())
-        for of_one, row_T in zip(spans, severities, strict=True)
+        None if own is None or not len(row_T) else float(row_T.mean())
+        for own, row_T in zip(spans, severities, strict=True)
     ]
     return Judged(rolled, verdict, measures={"span_severity": means}, severities=severities)
 

@@ -54,8 +54,8 @@ class SpanCredit:
         if not spans:
             return severities_T
         offset = candidate.response.rindex(candidate.translation or "")
-        places = self.locate(ids, candidate.response)
-        starts_T, ends_T = (np.array(column) for column in zip(*places, strict=True))
+        ranges = self.locate(ids, candidate.response)
+        starts_T, ends_T = (np.array(column) for column in zip(*ranges, strict=True))
         for span in spans:
             is_inside_T = (starts_T < offset + span.end) & (offset + span.start < ends_T) & (starts_T < ends_T)
             severities_T[is_inside_T] = np.maximum(severities_T[is_inside_T], self.weights[span.severity])

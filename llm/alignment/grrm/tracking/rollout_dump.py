@@ -110,8 +110,10 @@ def group_record(
 
     Where rewards came without a verdict (the row protocol), `statuses_G` says what is known (None: the candidate was
     not judged) and there are no scores. `kl_GT` has the terms of the KL penalty per token where it is in the reward,
-    `token_ids_GT` the sampled tokens, which the text need not determine, `values_GT` the critic's values where there
-    is one, `severities_GT` the weights of error spans where the advantage rule reads them.
+    `token_ids_GT` the sampled tokens, which the text need not determine.
+
+    `values_GT` are the critic's values and `severities_GT` the weights of error spans, where the advantage rule reads
+    them.
 
     Raises ValueError when lengths differ.
     """
@@ -147,10 +149,10 @@ def group_record(
                 "advantage": advantage,
                 "kl": None if kl_T is None else list(kl_T),
                 "values": None if values_T is None else list(values_T),
-                "spans": span_fields(of_one),
+                "spans": span_fields(own),
                 "severities": None if severities_T is None else list(severities_T),
             }
-            for candidate, status, score, reward, advantage, of_one, kl_T, ids_T, values_T, severities_T in zip(
+            for candidate, status, score, reward, advantage, own, kl_T, ids_T, values_T, severities_T in zip(
                 *columns, strict=True
             )
         ],
