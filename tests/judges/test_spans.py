@@ -96,14 +96,6 @@ def test_copies_and_candidates_without_a_translation_and_texts_too_long():
     assert (verdict.statuses, verdict.spans) == ((Status.MISSING_REFERENCE,), ())
 
 
-def test_a_translation_that_people_have_marked_has_their_errors():
-    judged = with_reference(group_of(["two cats", "two dogs", "two fish"]), "two dogs")
-    marked = (("two cats", ()), ("two dogs", (ErrorSpan(0, 3, "critical"),)))
-    (verdict,) = SpansJudge().judge([replace(judged, task=replace(judged.task, marked=marked))])
-    assert verdict.spans == ((), (ErrorSpan(0, 3, "critical"),), (ErrorSpan(4, 8, "major"),))
-    assert verdict.scores == SpansJudge().judge([judged])[0].scores
-
-
 @pytest.mark.parametrize(
     ("texts", "spans", "found"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group, Status, Verdict
 from grrm.gqm.spans import ErrorSpan
 from grrm.judges.spans import SpansJudge
+from grrm.judges.text_metric import TextMetricJudge
 from grrm.models.tokenizer import _prefix_spans, encoder, load_tokenizer, response_decoder, sampled_spans
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapingConfig
@@ -128,6 +130,19 @@ def test_severities_are_logged_as_a_measure_of_the_marked_responses(tokenizer):
     measure = scored.judged.measures["span_severity"]
     assert measure == [float(row.mean()) for row in scored.judged.severities]
     assert measure[1] == 0.0 < measure[0]
+
+
+@pytest.mark.parametrize("judge", [SpansJudge(), TextMetricJudge()], ids=["spans", "chrf"])
+def test_a_translation_that_people_have_marked_has_their_errors(tokenizer, judge):
+    people = (("two cats", ()), ("two", (ErrorSpan(0, 3, "critical"),)))
+    rolled = rolled_texts(tokenizer, ["two cats", "two", "two dogs"])
+    rolled = replace(rolled, group=replace(rolled.group, task=replace(TASK, marked=people)))
+    credit = SpanCredit(sampled_spans(tokenizer), WEIGHTS, "j")
+    (scored,) = reward(RewardStage(judge, ShapingConfig(), FailurePolicy(), credit), [rolled])
+    own = (ErrorSpan(4, 8, "major"),) if judge.name == "spans" else None
+    assert scored.judged.verdict.spans == ((), (ErrorSpan(0, 3, "critical"),), own)
+    assert [row.max() for row in scored.judged.severities] == [0, 10, 5 if own else 0]
+    assert scored.judged.verdict.scores == judge.judge([rolled.group])[0].scores
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,6 @@ class SpansJudge:
     spaces, are words. An error in a number is critical, one in a sign or in upper and lower case minor, any other
     major. Neighbouring errors of one severity are one span. A missing word lowers the score and marks nothing.
 
-    A translation that people have marked (`TranslationTask.marked`) has their errors; its score is as for any other.
-
     A task without a reference leaves its candidates MISSING_REFERENCE, an alignment of over MAX_CELLS TOO_LONG.
     """
 
@@ -61,11 +59,7 @@ class SpansJudge:
         marked = [marked_errors(text, reference) for text in distinct.texts]
         outcomes: list[Outcome] = [Status.TOO_LONG if result is None else result[0] for result in marked]
         verdict = expand_to_duplicates(group, distinct, outcomes, tiers=ranking_of(outcomes))
-        by_people = dict(group.task.marked)
-        spans = [
-            by_people.get(text, None if result is None else result[1])
-            for text, result in zip(distinct.texts, marked, strict=True)
-        ]
+        spans = [None if result is None else result[1] for result in marked]
         return replace(verdict, spans=_by_candidate(group, distinct, spans))
 
 

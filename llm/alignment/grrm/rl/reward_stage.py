@@ -22,7 +22,7 @@ from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import FINAL_RULES, parts_of, rule_of_row, rule_reward_function
 from grrm.rewards.shaping import OverlongConfig, ShapedRewards, ShapingConfig, overlong_penalty, shape_rewards
 from grrm.rl.records import Judged, Rolled, Scored
-from grrm.rl.span_credit import SpanCredit
+from grrm.rl.span_credit import SpanCredit, with_marks
 
 
 def shaping_config(config: RLConfig) -> ShapingConfig:
@@ -61,8 +61,8 @@ class RewardStage:
     """Judges groups and shapes their scores into rewards.
 
     `judge` is a `RewardClient` or an in-process judge. Raises whatever the client raises when no verdict can be had
-    (`RewardServerError`); it never invents a reward. With `credit` the error spans of verdicts become severities of
-    tokens, whose means over the tokens of a response are the measure `span_severity`.
+    (`RewardServerError`); it never invents a reward. With `credit` the error spans of verdicts, or those that
+    people marked, become severities of tokens; their mean over a response is the measure `span_severity`.
     """
 
     judge: Judge
@@ -80,6 +80,7 @@ class RewardStage:
         self.alarm.watch(score for status, score in scored if status is Status.SCORED and score is not None)
         if self.credit is None:
             return [Judged(rolled, verdict) for rolled, verdict in zip(groups, verdicts, strict=True)]
+        verdicts = [with_marks(rolled.group, verdict) for rolled, verdict in zip(groups, verdicts, strict=True)]
         severities = self.credit(groups, verdicts)
         return list(map(_with_severities, groups, verdicts, severities))
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Verdict
+from grrm.gqm.groups import Candidate, Group, Verdict
 from grrm.gqm.spans import Spans, check_spans
 from grrm.rl.records import Rolled
 
 Locate = Callable[[Sequence[int], str], list[tuple[int, int]]]  # tokens and their text to [start, end) of each in it
+
+
+def with_marks(group: Group, verdict: Verdict) -> Verdict:
+    """The verdict with the errors that people marked in place of the judge's, for translations that they have seen."""
+    by_people = dict(group.task.marked)
+    spans = verdict.spans or (None,) * len(group.candidates)
+    pairs = zip(group.candidates, spans, strict=True)
+    merged = tuple(by_people.get(candidate.translation or "", own) for candidate, own in pairs)
+    return verdict if merged == spans else replace(verdict, spans=merged)
 
 
 @dataclass(slots=True)
