@@ -12,6 +12,7 @@ from pathlib import Path
 from grrm.engine.openai_wire import served_model
 from grrm.engine.scheduler import BatchScheduler
 from grrm.errors import UserError
+from grrm.gqm.context import check_context
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
 from grrm.inference.judge_sources import WHICH_MODEL_S, open_mixture
@@ -124,7 +125,7 @@ def _open(settings: Settings) -> HostedJudge:
     spec = spec_of(settings.judge)
     options = spec.read(settings.judge_options)  # refuses mistakes in them before the model is opened
     if isinstance(options, GenerativeOptions):
-        return _on_generator(settings, options, options.check_task if spec.of_answers else _check_languages)
+        return _on_generator(settings, options, options.check_task if spec.of_answers else _checks(options))
     counters = JudgeMetrics()
     judge = options.open(_process(settings, counters))
     if isinstance(judge, LearnedMetricJudge):
@@ -139,7 +140,7 @@ def _open(settings: Settings) -> HostedJudge:
         judge,
         model=model_name(settings),
         counters=counters,
-        check_task=_check_languages,
+        check_task=_checks(judge),
         languages=(src_lang, trg_lang),
     )
 
@@ -192,6 +193,17 @@ def _answers(opened: OpenedGenerator) -> bool:
     prompts = [opened.render("Good morning")]
     (reply,) = opened.generator.generate_text(prompts, temperature=0.0, max_new_tokens=1, seeds=[0])
     return reply.finish_reason in ("stop", "length")
+
+
+def _checks(judge: object) -> Callable[[TranslationTask], None]:
+    """The check of tasks for a judge, or its options, with or without `context_segments`."""
+    n_segments = getattr(judge, "context_segments", 0)
+
+    def check(task: TranslationTask) -> None:
+        _check_languages(task)
+        check_context(task, n_segments)
+
+    return check
 
 
 def _check_languages(task: TranslationTask) -> None:

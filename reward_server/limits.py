@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.rewards.protocol import ScoreRequest, WireCandidate, WireGroup
+from grrm.rewards.protocol import ScoreRequest, WireCandidate, WireGroup, WireSegment
 from grrm.rewards.rows_protocol import RowsRequest
 
 from .problems import RequestProblem
@@ -89,6 +89,8 @@ def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[T
 
 def _check_texts(group: WireGroup, location: str, max_chars: int) -> None:
     _check_fields(group, ("source", "src_lang", "trg_lang", "reference"), location, max_chars)
+    for index, segment in enumerate(group.context or ()):
+        _check_fields(segment, ("source", "translation"), f"{location}.context[{index}]", max_chars)
     for index, candidate in enumerate(group.candidates):
         if len(candidate.response) > max_chars or len(candidate.translation or "") > max_chars:
             _check_fields(candidate, ("response", "translation"), f"{location}.candidates[{index}]", max_chars)
@@ -99,7 +101,9 @@ def _check_count(count: int, limit: int, field: str, noun: str) -> None:
         raise RequestProblem(422, f"{count} {noun} exceed the limit of {limit}", field=field)
 
 
-def _check_fields(holder: WireGroup | WireCandidate, names: Sequence[str], location: str, max_chars: int) -> None:
+def _check_fields(
+    holder: WireGroup | WireCandidate | WireSegment, names: Sequence[str], location: str, max_chars: int
+) -> None:
     for name in names:
         text: str | None = getattr(holder, name)
         if text is not None and len(text) > max_chars:

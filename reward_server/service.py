@@ -32,7 +32,7 @@ OUTAGES = frozenset({Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE})
 
 CANARY = Group(
     "canary",
-    TranslationTask("Guten Morgen, Anna!", "de", "en"),
+    TranslationTask("Guten Morgen, Anna!", "de", "en", context=()),
     (
         Candidate("0", "Good morning, Anna!", "Good morning, Anna!"),
         Candidate("1", "Good night.", "Good night."),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import grrm
+from support.command_line import GRRM, grrm
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.cli import devices
@@ -28,6 +32,13 @@ def write_rows(folder: Path, samples: bool = True) -> Path:
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def last_sentence(done: subprocess.CompletedProcess[str]) -> str:
+    """The error of a command that ended with status 2, behind its progress."""
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
 
 
 def rank(rows: Path, out: Path, *options: object) -> None:
@@ -50,7 +61,7 @@ def test_rows_that_are_done_are_not_done_again_on_other_devices_either(tmp_path)
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     kept = [[0.5, 0.5, 0.5], ["scored"] * 3, [[0, 1, 2]], "kept", 0, [], 0, None]
-    (parts / f"{devices._fingerprint(words)}-0-of-3.jsonl").write_text(json.dumps([1, kept]) + "\n" + "[4, [[0.1")
+    (parts / f"{devices._fingerprint(words, rows)}-0-of-3.jsonl").write_text(json.dumps([1, kept]) + "\n" + "[4, [[0.1")
     rank(rows, out, "--devices", "cpu:2")
     responses = [json.loads(line)["judge_response"] for line in out.read_text().splitlines()]
     assert responses == ["", "kept", *[""] * (N_ROWS - 2)]
@@ -59,24 +70,104 @@ def test_rows_that_are_done_are_not_done_again_on_other_devices_either(tmp_path)
 
 def test_what_is_left_of_another_command_is_not_used(tmp_path):
     rows = write_rows(tmp_path)
-    first = devices._fingerprint(["rank", str(rows), "--devices", "cpu:2"])
-    assert first == devices._fingerprint(["rank", str(rows), "--devices=0-7"])
-    assert first != devices._fingerprint(["rank", str(rows), "--devices", "cpu:2", "--seed", "1"])
+
+    def key(*words: object) -> str:
+        return devices._fingerprint(["rank", *map(str, words)], rows)
+
+    first = key(rows, "--devices", "cpu:2")
+    assert first == key(rows, "--devices=0-7") == key(rows, "--batch-deadline", 5, "--devices", "cpu:2")
+    assert first != key(rows, "--devices", "cpu:2", "--seed", "1")
     rows.write_text(rows.read_text() + "{}\n")
-    assert first != devices._fingerprint(["rank", str(rows), "--devices", "cpu:2"])
+    assert first != key(rows, "--devices", "cpu:2")
 
 
-def test_a_process_that_fails_is_one_sentence_with_its_own(tmp_path):
-    (tmp_path / "mine.py").write_text("def judge(groups):\n    raise SystemExit(5)\n")
-    out = tmp_path / "out.jsonl"
-    done = grrm(
-        "rank", write_rows(tmp_path), "--judge", f"{tmp_path}/mine.py:judge", "--out", out, "--devices", "cpu:1"
-    )
-    assert done.returncode == 2
-    assert "error: the process on cpu:0 ended with status 5" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_every_file_of_a_folder_of_rows_counts(tmp_path):
+    deep = tmp_path / "wmt/system-outputs/en-de/a.txt"
+    deep.parent.mkdir(parents=True)
+    deep.write_text("one\n")
+    before = devices._fingerprint(["judge", str(tmp_path / "wmt")], tmp_path / "wmt")
+    deep.write_text("other\n")
+    assert before != devices._fingerprint(["judge", str(tmp_path / "wmt")], tmp_path / "wmt")
+
+
+@pytest.mark.parametrize(
+    ("judge", "options", "message"),
+    [
+        ("raise SystemExit('no more')", (), r"cpu:0 ended with status 1 \(no more\): see .*/cpu-0.log, mend the cause"),
+        ("os.kill(os.getpid(), 9)", (), r"cpu:0 was killed by signal 9 \(it said nothing\): see .*/cpu-0.log"),
+        (
+            "print('waiting', flush=True); time.sleep(900)",
+            ("--batch-deadline", 4),
+            r"cpu:0 finished no batch in 4 s \(.+\): see .*/cpu-0.log, raise --batch-deadline",
+        ),
+    ],
+    ids=["ended", "killed", "hangs"],
+)
+def test_a_process_that_fails_or_hangs_is_one_sentence_with_its_own(tmp_path, judge, options, message):
+    (tmp_path / "mine.py").write_text(f"import os, time\n\n\ndef judge(groups):\n    {judge}\n")
+    out, name = tmp_path / "out.jsonl", f"{tmp_path}/mine.py:judge"
+    done = grrm("rank", write_rows(tmp_path), "--judge", name, "--out", out, "--devices", "cpu:1", *options)
+    assert re.search(f"^error: the process on {message}", last_sentence(done))
     assert not out.exists()
     assert (tmp_path / "out.jsonl.parts/cpu-0.log").exists()
+
+
+def test_what_the_others_have_done_is_there_when_one_has_failed(tmp_path):
+    (tmp_path / "mine.py").write_text(_FAILS_ONCE)
+    rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
+    words = ["rank", rows, "--judge", f"{tmp_path}/mine.py:judge", "--out", out, "--batch-rows", 1]
+    failed = grrm(*words, "--devices", "cpu:2", cwd=tmp_path)
+    assert "the process on cpu:1 ended with status 1" in last_sentence(failed)
+    done = grrm(*words, "--devices", "cpu:2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["judge_scores"][0] for line in out.read_text().splitlines()] == [1.0] * N_ROWS
+    judged = (tmp_path / "judged").read_text().split("\n")[:-1]
+    assert len(judged) == len({*judged}) == N_ROWS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell processes that their parent is gone")
+def test_no_process_outlives_a_command_that_is_killed(tmp_path):
+    (tmp_path / "mine.py").write_text(_SAYS_ITS_ID)
+    words = ["rank", write_rows(tmp_path), "--judge", f"{tmp_path}/mine.py:judge", "--out", tmp_path / "out.jsonl"]
+    with subprocess.Popen([*GRRM, *map(str, words), "--devices", "cpu:1"], cwd=tmp_path) as command:
+        until((tmp_path / "id").exists)
+        command.kill()
+    process = int((tmp_path / "id").read_text())
+    until(lambda: not Path(f"/proc/{process}").exists() or ") Z " in Path(f"/proc/{process}/stat").read_text())
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+_SAYS_ITS_ID = """
+import os, pathlib, time
+
+
+def judge(groups):
+    pathlib.Path("written").write_text(str(os.getpid()))
+    pathlib.Path("written").rename("id")
+    time.sleep(900)
+"""
+_FAILS_ONCE = """
+import pathlib
+
+from grrm.gqm.groups import Status, Verdict
+
+
+def judge(groups):
+    (source,) = [group.task.source for group in groups]
+    judged, failed = pathlib.Path("judged"), pathlib.Path("failed")
+    if source == "Zahl 3" and not failed.exists():
+        failed.touch()
+        raise SystemExit("no more")
+    with judged.open("a") as file:
+        print(source, file=file)
+    return [Verdict((Status.SCORED,) * 3, (1.0,) * 3) for group in groups]
+"""
 
 
 @pytest.mark.parametrize(
@@ -105,11 +196,40 @@ def test_every_gpu_is_seen_by_one_process():
     }
 
 
-@pytest.mark.slow
-def test_samples_are_those_of_one_process(tmp_path):
-    model, rows = write_tiny_checkpoint(tmp_path / "tiny"), write_rows(tmp_path, samples=False)
-    options = ["--model", model, "-n", 2, "--temperature", 1, "--max-new-tokens", 6, "--retry", 1, "--batch-rows", 2]
-    for out, shared in (("one.jsonl", []), ("two.jsonl", ["--devices", "cpu:2"])):
-        done = grrm("translate", rows, *options, "--prompt-type", "Tower", "--out", tmp_path / out, *shared)
+def test_a_card_of_two_processes_is_that_of_one(tmp_path):
+    gold = tmp_path / "gold.jsonl"
+    rows = [
+        {"src_text": f"Zahl {n}", "trg_text": text, "system": f"s{at}", "gold": at, "lp": "de-en"}
+        for n in range(N_ROWS)
+        for at, text in enumerate((f"number {n}", "x" * (n + 1), "numb"))
+    ]
+    gold.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for number, shared in ((1, []), (2, ["--devices", "cpu:2"])):
+        outputs = ["--out", tmp_path / f"{number}.json", "--save-scores", tmp_path / f"{number}.score"]
+        done = grrm("eval", "judge", gold, *RANK, "--resamples", 20, *outputs, *shared)
         assert done.returncode == 0, done.stderr
-    assert (tmp_path / "two.jsonl").read_text() == (tmp_path / "one.jsonl").read_text()
+    assert (tmp_path / "2.json").read_bytes() == (tmp_path / "1.json").read_bytes()
+    assert (tmp_path / "2.score").read_bytes() == (tmp_path / "1.score").read_bytes()
+    assert not (tmp_path / "2.json.parts").exists()
+    without = ["eval", "judge", gold, "--scores", f"mine={tmp_path / '1.score'}", "--devices", "cpu:2"]
+    assert "--devices has no effect without --judge or --model" in last_sentence(grrm(*without))
+
+
+TRANSLATE = ("translate", "-n", 2, "--prompt-type", "Tower")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "temperature"),
+    [(TRANSLATE, 0), (TRANSLATE, 1), (("rank",), 1)],
+    ids=["greedy", "sampled", "judge"],
+)
+def test_replies_are_those_of_one_process(tmp_path, command, temperature):
+    model, rows = write_tiny_checkpoint(tmp_path / "tiny"), write_rows(tmp_path, samples=command[0] == "rank")
+    options = ["--model", model, "--temperature", temperature, "--max-new-tokens", 6, "--retry", 1, "--batch-rows", 2]
+    for out, shared in (("one.jsonl", []), ("two.jsonl", ["--devices", "cpu:2"])):
+        done = grrm(*command, rows, *options, "--out", tmp_path / out, *shared)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    column = "judge_response" if command[0] == "rank" else "raw_outputs"
+    assert all(json.loads(line)[column] for line in (tmp_path / "one.jsonl").read_text().splitlines())

@@ -43,3 +43,16 @@ def test_it_cannot_judge_while_samples_are_drawn(world: TinyWorld, tmp_path: Pat
     sources = [{"judge": "chrf"}, {"judge": "gqm", "model": str(world.policy)}]
     with pytest.raises(UserError, match="reward_streaming has a judge work while samples are drawn"):
         config_of(world, tmp_path, sources, reward_streaming="true")
+
+
+def test_judges_show_no_more_context_than_rows_bring(world: TinyWorld, tmp_path: Path) -> None:
+    sources = [{"judge": "gqm", "model": str(world.policy), "options": {"context_segments": 2}}]
+    with pytest.raises(UserError, match=r"judge gqm of reward_sources shows 2 .* bring 1; set context_segments: 2"):
+        config_of(world, tmp_path, sources, context_segments="1")
+    assert config_of(world, tmp_path, sources, context_segments="2").context_segments == 2
+
+
+def test_context_without_a_judge_that_could_show_it_is_refused(world: TinyWorld, tmp_path: Path) -> None:
+    command = entry_command(world, tmp_path, use_rm_server="true", reward_protocol="paddlenlp", context_segments="1")
+    with pytest.raises(UserError, match=r"context_segments has no effect with .* reward_protocol paddlenlp"):
+        prepare(RLConfig, command[1], command[2:])

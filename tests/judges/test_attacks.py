@@ -135,7 +135,7 @@ class NoGuard(Guard):
 
 
 def test_without_the_guard_the_same_judge_is_taken_in(monkeypatch):
-    monkeypatch.setattr("grrm.judges.gqm.fence_for", lambda texts: FENCE)
+    monkeypatch.setattr("grrm.gqm.context.fence_for", lambda texts: FENCE)
     settings = {"guard": NoGuard(), "sampling": JudgeSampling(retries=0)}
     judge = DistinctJudge(GQMJudge(GullibleJudge(), prompt_length=LIMIT, **settings), NoGuard().is_safe)
     guarded = [attack for attack in ATTACKS if attack.guarded]

@@ -16,7 +16,7 @@ from support.scored_rows import scored_rows
 
 from grrm.config import RewardModelConfig
 from grrm.data.annotation.groups import annotate_groups
-from grrm.data.dataset import held_out_split
+from grrm.data.held_out import held_out_split
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt

@@ -37,7 +37,7 @@ def test_hung_member_costs_one_time_out_and_serves_again_once_it_goes_on():
         eventually(is_served_again)
 
 
-def survive_outage(seconds):
+def test_short_outage_is_survived():
     groups = make_groups(6)
     with slow_server(0.0) as (process, url):
         client = make_client(url, deadline_s=600.0, attempts=2, backoff_initial_s=0.5)
@@ -46,25 +46,16 @@ def survive_outage(seconds):
         process.wait(PATIENCE_S)
     with ThreadPoolExecutor(1) as caller:
         verdicts = caller.submit(client.score, groups)
-        time.sleep(seconds)
+        time.sleep(3)
         assert not verdicts.done()
         with slow_server(0.0, int(url.rpartition(":")[2])):
             check_right(groups, verdicts.result(PATIENCE_S))
 
 
-def test_short_outage_is_survived():
-    survive_outage(3)
-
-
-@pytest.mark.slow
-def test_outage_of_a_minute_is_survived():
-    survive_outage(60)
-
-
 @pytest.mark.slow
 def test_twenty_ranks_on_one_slow_server_all_get_their_rewards():
     groups = make_groups(16)
-    with slow_server(1.0, max_in_flight=8, max_groups=4) as (_, url):
+    with slow_server(0.2, max_in_flight=8, max_groups=4) as (_, url):
         clients = [
             make_client(url, deadline_s=600.0, attempts=1, groups_per_request=4, read_timeout_s=120.0)
             for _ in range(20)

@@ -139,6 +139,18 @@ def test_a_reward_model_is_asked_inside_the_trainer_as_its_folder_records(tmp_pa
         stage(settings(**inside, reward_sources=[{"judge": "rm", "model": folder, "chat_template": "chatml"}]))
 
 
+def test_a_reward_model_with_more_context_than_rows_bring_is_refused(tmp_path):
+    folder = str(write_tiny_reward_model(tmp_path, "ranker"))
+    model = load_reward_model(folder)
+    model.trained_with = TrainedWith(context_segments=2)
+    save_reward_model(model, folder)
+    for source in ({"reward_model_name_or_path": folder}, {"reward_sources": [{"judge": "ranker", "model": folder}]}):
+        inside = {"use_rm_server": False, "reward_server": None, **source}
+        with pytest.raises(UserError, match="with 2 segments of context, but rows bring 1: set context_segments: 2"):
+            stage(settings(**inside, context_segments=1))
+        stage(settings(**inside, context_segments=2))
+
+
 @pytest.mark.parametrize(("kind", "name"), [("pairwise", "rm"), ("ranker", "ranker")])
 def test_a_reward_model_is_a_judge_inside_the_trainer(kind, name, tmp_path):
     folder = str(write_tiny_reward_model(tmp_path, kind))

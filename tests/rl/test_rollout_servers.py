@@ -148,7 +148,7 @@ def test_two_ranks_share_a_pool_of_servers(start: Any, world: TinyWorld, tmp_pat
 def test_a_server_that_is_gone_stops_the_run_with_a_sentence(start: Any, world: TinyWorld, tmp_path: Path) -> None:
     server = start("fastdeploy")
     server.failing.add("/v1/update_weights")
-    command = entry_command(world, tmp_path / "out", rollout_deadline_s="20", **settings(tmp_path, server))
+    command = entry_command(world, tmp_path / "out", rollout_deadline_s="5", **settings(tmp_path, server))
     done = run(one_rank(command), expect=2)
     assert f"generation server {server.url} did not answer to take over weights" in done.stderr
     assert "Traceback" not in done.stderr

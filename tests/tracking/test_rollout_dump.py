@@ -2,14 +2,15 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.rewards.mixing import counted, mix
 from grrm.tracking.report.selection import read_opinions, write_opinions
-from grrm.tracking.rollout_dump import RolloutDump, group_record, part_of, read_rollouts
+from grrm.tracking.rollout_dump import RolloutDump, group_of, group_record, part_of, read_rollouts
 
 
 def a_group(name: str) -> Group:
@@ -51,6 +52,14 @@ def test_everything_about_a_group_comes_back(tmp_path, file_format):
         "severities": None,
     }
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
+@pytest.mark.parametrize("context", [None, (), (ContextSegment("zero", "null"), ContextSegment("half", None))])
+def test_a_judge_can_be_shown_the_same_context_again(tmp_path, file_format, context):
+    group = replace(a_group("g0"), task=replace(a_group("g0").task, context=context))
+    RolloutDump(tmp_path, file_format).write(1, [group_record(1, group, VERDICT, [0.75, None], [0.5, 0.0])])
+    assert group_of(next(iter(read_rollouts(tmp_path)))) == group
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])

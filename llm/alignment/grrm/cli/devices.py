@@ -1,34 +1,41 @@
 """`--devices`: the rows of one file shared out among processes, one per device, and put together in their order.
 
 Every process is the command itself, on the rows that are its share. It appends what it makes of them to a file of its
-own in OUT.parts, so that a run that was stopped goes on from there, on other devices as well.
+own in OUT.parts, so that a run that was stopped goes on from there, on other devices as well. A process that ends too
+early, or finishes no batch in time, ends the command.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from grrm.cli.folders import works_on_folder
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, FiniteRange
 from grrm.cli.script_flags import ScriptCommand
 from grrm.errors import UserError
+
+if TYPE_CHECKING:
+    from grrm.demo.processes import Child
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Opened = TypeVar("Opened")
 Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
-_WORDS, _DEVICES, _SHARE = "grrm.words", "grrm.devices", "grrm.share"
-_POLL_S = 0.2
+_WORDS, _DEVICES, _SHARE, _DEADLINE = "grrm.words", "grrm.devices", "grrm.share", "grrm.deadline"
+_HOW = ("--devices", "--batch-deadline")  # which do not change the rows
+_POLL_S, _PR_SET_PDEATHSIG = 0.2, 1
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -42,7 +49,7 @@ class SharedCommand(ScriptCommand):
 
 
 def devices_option(command: Command) -> Command:
-    """--devices; what it says is for `over_devices`."""
+    """--devices and --batch-deadline; what they say is for `over_devices`."""
     for option in (
         click.option("--share", type=(int, int, FILE), hidden=True, expose_value=False, callback=_keep(_SHARE)),
         click.option(
@@ -52,6 +59,15 @@ def devices_option(command: Command) -> Command:
             callback=_keep(_DEVICES),
             help="Share the rows out to a process on each of these GPUs, such as 0-7 or 0,2; cpu:2 is two processes "
             "without one. Needs --out; the same command goes on after an interruption.",
+        ),
+        click.option(
+            "--batch-deadline",
+            type=FiniteRange(0, min_open=True),
+            default=7200.0,
+            show_default=True,
+            expose_value=False,
+            callback=_keep(_DEADLINE),
+            help="With --devices: seconds for a batch of a process, its first one with opening the model.",
         ),
     ):
         command = option(command)
@@ -72,7 +88,7 @@ def over_devices(
 
     It gets what `open_it` opened in its process and at most `batch_rows` rows, and must return the same for a row
     whichever are in its batch. A process that has a share ends here. Raises UserError for devices that cannot be used,
-    and when one of their processes fails.
+    and when one of their processes fails or takes too long.
     """
     from grrm.inference.batch_calls import batches
     from grrm.tracking.console import StepProgress
@@ -85,7 +101,7 @@ def over_devices(
     if meta.get(_DEVICES) is not None:
         shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
         with closing(StepProgress(n_rows, description=description)) as progress:
-            return shares.run(progress.update)
+            return shares.run(progress.update, meta[_DEADLINE])
     opened = open_it()
     with closing(StepProgress(n_rows, description=description)) as progress:
         ranges = batches(n_rows, batch_rows, lambda done, _: progress.update(done))
@@ -114,27 +130,28 @@ class _Shares:
     """The processes of a command: each has every N-th row, and a file for what becomes of them."""
 
     def __init__(
-        self, devices: Mapping[str, Mapping[str, str]], words: Sequence[str], n_rows: int, parts: Path
+        self, devices: Mapping[str, Mapping[str, str]], words: Sequence[str], n_rows: int, parts: Path, key: str
     ) -> None:
-        self.devices, self.words, self.n_rows, self.parts = devices, words, n_rows, parts
+        self.devices, self.words, self.n_rows, self.parts, self.key = devices, words, n_rows, parts, key
         n = len(devices)
-        self.key = _fingerprint(words)
         self.files = [parts / f"{self.key}-{index}-of-{n}.jsonl" for index in range(n)]
 
     @classmethod
     def of_command(cls, devices: str, words: Sequence[str], n_rows: int) -> _Shares:
         """The shares of the command that runs. Raises UserError where it cannot be shared out."""
-        parameters = click.get_current_context().params
-        rows, out = parameters["rows"], parameters["out"]
+        context = click.get_current_context()
+        argument = next(item for item in context.command.params if isinstance(item, click.Argument))
+        rows, out = context.params[str(argument.name)], context.params["out"]
         if works_on_folder():
             raise UserError("--devices shares out the rows of a file: for a folder give --part-id and --device-num")
         if out is None or str(rows) == "-":
-            raise UserError("--devices needs files: give ROWS as a file, and --out")
-        if parameters["urls"]:
+            raise UserError(f"--devices needs files: give {argument.human_readable_name} as a file, and --out")
+        if context.params["urls"]:
             raise UserError("--devices is for a checkpoint and --url for servers: leave out one of them")
-        return cls(environments(devices), words, n_rows, out.with_name(f"{out.name}.parts"))
+        parts = out.with_name(f"{out.name}.parts")
+        return cls(environments(devices), words, n_rows, parts, _fingerprint(words, rows))
 
-    def run(self, tell: Callable[[int], object]) -> list[Any]:
+    def run(self, tell: Callable[[int], object], deadline_s: float) -> list[Any]:
         """Start the processes, wait for them, and read what they made; their files are removed when all is there."""
         from grrm.demo.runner import sigterm_as_interrupt
 
@@ -142,56 +159,70 @@ class _Shares:
         done = _read_done(self.parts, self.key)
         if len(done) < self.n_rows:
             with sigterm_as_interrupt(), ExitStack() as stack:
-                self._wait(stack, tell, len(done))
+                self._wait(stack, tell, len(done), deadline_s)
             done = _read_done(self.parts, self.key)
         for path in self.parts.iterdir():
             path.unlink()
         self.parts.rmdir()
         return [done[row] for row in range(self.n_rows)]
 
-    def _wait(self, stack: ExitStack, tell: Callable[[int], object], n_done: int) -> None:
-        from grrm.demo.processes import Child, tail
+    def _wait(self, stack: ExitStack, tell: Callable[[int], object], n_done: int, deadline_s: float) -> None:
+        from grrm.demo.processes import Child
 
-        children = {}
+        processes = []
         for index, (name, environment) in enumerate(self.devices.items()):
             share = ["--share", str(index), str(len(self.devices)), str(self.files[index])]
             command = [sys.executable, "-m", "grrm.cli", *self.words, *share]
             log = self.parts / f"{name.replace(':', '-')}.log"
             child = Child(command, log, cwd=Path.cwd(), env=os.environ | environment)
-            children[name] = stack.enter_context(child)
-        lines = _LineCount(self.files)
-        statuses: set[int | None] = {None}
-        while None in statuses:
+            processes.append(_Process(name, stack.enter_context(child), self.files[index]))
+        running = processes
+        while running:
             time.sleep(_POLL_S)
-            statuses = set()
-            for name, child in children.items():
-                statuses.add(status := child.poll())
-                if status:
-                    said = " ".join(tail(child.output(), 1)).removeprefix("error: ")
-                    raise UserError(
-                        f"the process on {name} ended with status {status} ({said}): see {child.log}, mend the cause "
-                        "and run the same command again to go on"
-                    )
-            tell(n_done + lines.new())
+            running = [process for process in processes if process.runs(deadline_s)]
+            tell(n_done + sum(process.n_lines for process in processes))
 
 
-class _LineCount:
-    """The lines that are appended to files, some of which are not there yet."""
+class _Process:
+    """A process with a share, and the lines that it has appended to its file."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._read = {path: path.stat().st_size if path.exists() else 0 for path in files}
-        self._n = 0
+    def __init__(self, name: str, child: Child, path: Path) -> None:
+        self.name, self.child, self.path, self.n_lines = name, child, path, 0
+        self._read = path.stat().st_size if path.exists() else 0
+        self._advanced_s = time.monotonic()
 
-    def new(self) -> int:
-        """Count those since the beginning."""
-        for path, start in self._read.items():
-            if path.exists():
-                with path.open("rb") as file:
-                    file.seek(start)
-                    content = file.read()
-                self._n += content.count(b"\n")
-                self._read[path] = start + len(content)
-        return self._n
+    def runs(self, deadline_s: float) -> bool:
+        """False after it has done its share. Raises UserError after it failed, or without a line for `deadline_s`."""
+        status = self.child.poll()
+        if status:
+            how = f"ended with status {status}" if status > 0 else f"was killed by signal {-status}"
+            raise self._failure(how, "mend the cause")
+        if self._new_lines():
+            self._advanced_s = time.monotonic()
+        if status is None and time.monotonic() - self._advanced_s > deadline_s:
+            raise self._failure(
+                f"finished no batch in {deadline_s:g} s", "raise --batch-deadline or lower --batch-rows"
+            )
+        return status is None
+
+    def _new_lines(self) -> int:
+        if not self.path.exists():
+            return 0
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            content = file.read()
+        self._read += len(content)
+        self.n_lines += (n_new := content.count(b"\n"))
+        return n_new
+
+    def _failure(self, how: str, remedy: str) -> UserError:
+        from grrm.demo.processes import tail
+
+        said = " ".join(tail(self.child.output(), 1)).removeprefix("error: ") or "it said nothing"
+        return UserError(
+            f"the process on {self.name} {how} ({said}): see {self.child.log}, {remedy} and run the same command "
+            "again to go on"
+        )
 
 
 def _compute_share(
@@ -206,6 +237,7 @@ def _compute_share(
     """Append what becomes of every `n`-th row from `index` on, a line each, but for those that are there."""
     from grrm.inference.batch_calls import batches
 
+    _end_with_parent()
     done = _read_done(path.parent, path.name.partition("-")[0])
     _drop_half_line(path)
     still_open = [row for row in range(index, n_rows, n) if row not in done]
@@ -217,6 +249,12 @@ def _compute_share(
         lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(opened, rows), strict=True)]
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
+
+
+def _end_with_parent() -> None:
+    """Have Linux end this process when the command is killed, as the next run of it writes to the same file."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _read_done(parts: Path, key: str) -> dict[int, Any]:
@@ -235,15 +273,18 @@ def _drop_half_line(path: Path) -> None:
         os.truncate(path, content.rfind(b"\n") + 1)
 
 
-def _fingerprint(words: Sequence[str]) -> str:
-    """Of the command without its devices, and of the files and folders that it names: another makes other rows."""
+def _fingerprint(words: Sequence[str], rows: Path) -> str:
+    """Of the command without its devices, and of the files and folders that it names: another makes other rows.
+
+    Of the folder `rows` every file counts, of others those directly in it.
+    """
     digest, skipped = hashlib.sha256(), False
     for word in words:
-        if not skipped and not word.startswith("--devices"):
+        if not skipped and not word.startswith(_HOW):
             digest.update(f"{word}\0".encode())
             path = Path(word.partition("=")[2] or word)
-            for file in [path, *sorted(path.glob("*"))] if path.exists() else []:
+            for file in [path, *sorted(path.glob("**/*" if path == rows else "*"))] if path.exists() else []:
                 state = file.stat()
                 digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\0".encode() if file.is_file() else b"")
-        skipped = word == "--devices"
+        skipped = word in _HOW
     return digest.hexdigest()[:16]

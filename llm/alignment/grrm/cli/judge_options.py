@@ -162,6 +162,17 @@ def judge_opener(
     return lambda: options.open(process)
 
 
+def context_segments_of(spec: JudgeSpec, assignments: dict[str, Any], model: str | None) -> int:
+    """The preceding segments that the judge shows: by its option, or as its reward model was trained."""
+    from grrm.models.trained_with import read_trained_with
+
+    if spec.needs == "reward model":
+        return (read_trained_with(model).context_segments or 0) if model else 0
+    requested = assignments.get("context_segments", 0)
+    has_option = "context_segments" in spec.options.model_fields
+    return requested if has_option and isinstance(requested, int) else 0  # what else there is, opening refuses
+
+
 def explicit_judge_settings() -> dict[str, Any]:
     """The options of the judge and its model that stand on the command line, as JSON."""
     context = click.get_current_context()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.problems import Problems
@@ -10,7 +10,7 @@ from grrm.config.stage_config import RLConfig
 from grrm.http_client.pool import checked_url
 from grrm.judges.plug_in import is_plug_in
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
-from grrm.judges.sources import read_sources
+from grrm.judges.sources import JudgeSource, read_sources
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
 from grrm.rewards.routing import RULE_OF, TRANSLATION
@@ -19,6 +19,11 @@ from grrm.rewards.rule_rewards import FINAL_RULES
 
 def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
+    if config.context_segments and (config.use_rule_reward or config.reward_protocol == "paddlenlp"):
+        problems.add(
+            "context_segments has no effect with use_rule_reward or reward_protocol paddlenlp, which show judges no "
+            "context; set it to 0."
+        )
     with problems.noted():
         FailurePolicy.from_mapping(config.failure_policy)
     _check_judge_inside(config, explicit, problems)
@@ -69,6 +74,7 @@ def _check_judge_inside(config: RLConfig, explicit: Set[str], problems: Problems
     if config.reward_sources is not None:
         with problems.noted():
             sources = read_sources(config.reward_sources)
+            _check_context(config, sources, problems)
             if config.reward_streaming and any(source.needs_device for source in sources):
                 problems.add(
                     "reward_streaming has a judge work while samples are drawn, which one of reward_sources with a "
@@ -108,6 +114,17 @@ def _check_spans(config: RLConfig, problems: Problems) -> None:
 
 def _may_mark_errors(name: str) -> bool:
     return is_plug_in(name) or spec_of(name).marks_errors or spec_of(name).needs == "servers"
+
+
+def _check_context(config: RLConfig, sources: Iterable[JudgeSource], problems: Problems) -> None:
+    """Notes judges that are to show more context than rows bring."""
+    for source in sources:
+        n_segments = source.options.get("context_segments", 0)
+        if isinstance(n_segments, int) and n_segments > config.context_segments:
+            problems.add(
+                f"judge {source.title} of reward_sources shows {n_segments} segments of context, but rows bring "
+                f"{config.context_segments}; set context_segments: {n_segments}."
+            )
 
 
 def check_routes(config: RLConfig, problems: Problems) -> None:

@@ -20,9 +20,10 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.chats import MESSAGES
+from grrm.data.documents import LOCATION, located, location_columns, location_fields, with_location
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
-from grrm.data.parquet import count_rows, iter_rows, write_rows
+from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
 from grrm.data.task_json import render_tgt
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
@@ -92,9 +93,10 @@ def convert_to_src_tgt(
     """Write `{"src": prompt, "tgt": task as JSON}` lines for RL; rows that cannot be used are left out and reported.
 
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
-    A column `terms` gives tasks glossary terms (`gqm.terms.read_terms`), each of which the source has; `mt_texts`
-    and `spans`, as `grrm annotate` imports them, give it translations with marked errors. Rows whose number is in
-    `without` are left out silently.
+    Lines have the place of their row in a document, if any. Rows whose number is in `without` are left out silently.
+
+    A column `terms` gives tasks glossary terms (`gqm.terms.read_terms`), each of which the source has; `mt_texts` and
+    `spans`, as `grrm annotate` imports them, give it translations with marked errors.
 
     With `as_messages` lines have `messages` in place of `src`; the trainer's tokenizer applies its template to them.
 
@@ -104,7 +106,7 @@ def convert_to_src_tgt(
     def line(task: TranslationTask) -> dict[str, Any]:
         return _prompt_fields(task, prompt_type, as_messages) | {"tgt": render_tgt(task)}
 
-    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text",), without)
+    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION, *EXTRAS), without)
 
 
 def convert_to_sft(
@@ -132,30 +134,30 @@ def convert_to_sft(
 def convert_to_rows(
     rows: Path | UserRows, out: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
 ) -> ConversionReport:
-    """Write the rows that `convert_to_src_tgt` would use as parquet with the columns `COLUMNS`, else like it."""
+    """Write the rows that `convert_to_src_tgt` would use as parquet, with `COLUMNS` and their places, else like it."""
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; rows are written as parquet")
     rejected: list[RejectedRow] = []
+    columns = (*COLUMNS, *location_columns(rows))
 
     def usable() -> Iterator[tuple[Any, ...]]:
         n_used = 0
-        for number, values in iter_rows(rows, optional=("trg_text",)):
+        for number, values in iter_rows(rows, columns, optional=("trg_text", *LOCATION)):
             if isinstance(values, RowError):
                 rejected.append(RejectedRow(number, values.reason))
             elif fault := fault_of_pair(values, prompt_type, ("trg_text",)):
                 rejected.append(RejectedRow(number, fault))
             elif number not in without:
                 n_used += 1
-                yield values
-        _check_usable(path, n_used, rejected)
+                yield located(values)
+        _check_usable(opened(rows).path, n_used, rejected)
 
-    path = opened(rows).path
-    written = write_rows(out, usable())
+    written = write_rows(out, usable(), with_location(SCHEMA, columns[len(COLUMNS) :]))
     return ConversionReport(out, written, tuple(rejected))
 
 
 def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
-    """Return the reason to leave a row with the values of `COLUMNS` out of training; None where there is none."""
+    """Return the reason to leave a row, values of `COLUMNS` and maybe `LOCATION`, out of training; None without any."""
     line = _line(values, prompt_type, lambda task: {"src": render_prompt(task, prompt_type)}, optional)
     return line if isinstance(line, str) else None
 
@@ -199,10 +201,10 @@ def write_lines(
     path = opened(rows).path
     rejected: list[RejectedRow] = []
     written = 0
-    total = count_rows(rows, columns, optional=optional)
     with atomic_path(out_jsonl) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as out:
-        numbered = iter_rows(rows, columns, optional=optional)
-        for number, values in tqdm(numbered, total=total, desc=f"convert {path.name}", unit="row", disable=None):
+        total = count_rows(rows, columns, optional)
+        numbered = tqdm(iter_rows(rows, columns, optional), f"convert {path.name}", total, unit="row", disable=None)
+        for number, values in numbered:
             if number in without:
                 continue
             line = values.reason if isinstance(values, RowError) else line_of(values)
@@ -232,7 +234,8 @@ def _convert(
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line_of = partial(_line, prompt_type=prompt_type, make_line=make_line, optional=optional)
-    return write_lines(rows, out_jsonl, (*COLUMNS, *EXTRAS), line_of, (*optional, *EXTRAS), without)
+    columns = COLUMNS + tuple(name for name in optional if name not in COLUMNS)
+    return write_lines(rows, out_jsonl, columns, line_of, optional, without)
 
 
 def _line(
@@ -242,24 +245,23 @@ def _line(
     optional: tuple[str, ...],
 ) -> dict[str, Any] | str:
     """The line of one row, or the reason why there is none."""
-    values = tuple(
+    texts: tuple[Any, ...] = tuple(
         None if name in optional and isinstance(value, str) and not value.strip() else value
-        for name, value in zip((*COLUMNS, *EXTRAS), values, strict=False)
+        for name, value in zip(COLUMNS, values, strict=False)
     )
-    reason = _fault(values[: len(COLUMNS)], prompt_type, optional)
-    if reason is not None:
+    if (reason := _fault(texts, prompt_type, optional)) is not None:
         return reason
-    source, reference, src_lang, trg_lang, *extras = values
-    terms, texts, spans = extras or (None, None, None)
-    terms, marked = read_terms(terms), read_marked(texts, spans)
+    source, reference, src_lang, trg_lang = texts
+    document, position, *extras = (*values[len(COLUMNS) :], *[None] * len(LOCATION + EXTRAS))[: len(LOCATION + EXTRAS)]
+    terms, marked = read_terms(extras[0]), read_marked(*extras[1:])
     if isinstance(terms, str) or isinstance(marked, str):
         return terms if isinstance(terms, str) else str(marked)
     if absent := next((term for term, _ in terms if not has_term(source, term)), None):
         return f"terms has a term that is not in src_text {absent[:80]!r}"
     task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms, marked=marked)
     try:
-        return make_line(task)
-    except UserError as error:  # a language the prompt cannot name; the other rows are fine
+        return make_line(task) | location_fields(document, position)
+    except UserError as error:  # a language the prompt cannot name, a document without positions
         return str(error)
 
 

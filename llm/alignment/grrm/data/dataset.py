@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from tqdm import tqdm
 
 from grrm.data.chats import MESSAGES, RenderMessages, chat_texts
+from grrm.data.documents import LocatedRow, contexts_of
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
@@ -92,9 +91,11 @@ class PromptDataset(TokenizedRows[PromptItem]):
     A row may have `messages` instead of a prompt, of which `render` makes one; an assistant's message at the end is not
     part of it, but stands for a `tgt` that is missing.
 
+    With `context_segments` tasks have that much context, of the rows before theirs in a document with their references.
+
     Raises UserError naming file and line for a missing or empty file, a line that is not a JSON object, a missing
-    key, a value that is neither text nor a one-element list of text, or a row without a translation task; and when no
-    prompt is short enough.
+    key, a value that is neither text nor a one-element list of text, or a row without a translation task; when no
+    prompt is short enough; and with context as `contexts_of` does.
     """
 
     def __init__(
@@ -106,9 +107,12 @@ class PromptDataset(TokenizedRows[PromptItem]):
         response_key: str = "tgt",
         any_task: bool = False,
         render: RenderMessages | None = None,
+        context_segments: int = 0,
     ) -> None:
         super().__init__()
         self._any_task = any_task
+        rows: dict[int, LocatedRow] = {}  # by line, of over-long prompts too
+        lines: list[int] = []
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
             prompt, tgt, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
             self.n_total += 1
@@ -116,10 +120,21 @@ class PromptDataset(TokenizedRows[PromptItem]):
                 task = self._task(row, prompt, tgt, response_key)
             except UserError as error:
                 raise UserError(f"{path} line {number}: {error}") from error
+            if context_segments:
+                rows[number] = LocatedRow.of_task(task, row)
             prompt_ids = encode_prompt(path, number, prompt, encode)
             if len(prompt_ids) <= max_prompt_len:
+                lines.append(number)
                 self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task, tgt, is_chat))
         report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
+        if context_segments:
+            numbers = list(rows)
+            contexts = contexts_of(list(rows.values()), context_segments, lambda at: f"{path} line {numbers[at]}")
+            by_line = dict(zip(numbers, contexts, strict=True))
+            self._items = [
+                replace(item, task=replace(item.task, context=by_line[line]))
+                for item, line in zip(self._items, lines, strict=True)
+            ]
 
     def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
         task = translation_task(prompt, tgt)
@@ -273,28 +288,3 @@ def report_too_long(path: Path, limit_name: str, limit: int, n_too_long: int, n_
             "%s: %d of %d rows are longer than %s = %d tokens and were left out",
             path, n_too_long, n_total, limit_name, limit,
         )  # fmt: skip
-
-
-def held_out_split(
-    items: Sequence[Item], prompt_of: Callable[[Item], Hashable], val_size: float, seed: int
-) -> tuple[list[Item], list[Item]]:
-    """(training, held-out) items in their order; items of one prompt stay together.
-
-    `val_size` is the share of all items that is held out, or from 1 on their number; prompts are drawn with `seed`
-    until it is reached. Raises UserError when nothing would be left to train on.
-    """
-    n_held_out = int(val_size) if val_size >= 1 else math.ceil(val_size * len(items))
-    of_prompt: dict[Hashable, list[int]] = {}
-    for index, item in enumerate(items):
-        of_prompt.setdefault(prompt_of(item), []).append(index)
-    members = list(of_prompt.values())
-    held: set[int] = set()
-    for number in np.random.default_rng(seed).permutation(len(members)):
-        if len(held) >= n_held_out:
-            break
-        held.update(members[number])
-    if len(held) == len(items):
-        raise UserError(
-            f"val_size {val_size:g} of {len(items)} rows leaves none to train on: lower it or give eval_datasets"
-        )
-    return [item for index, item in enumerate(items) if index not in held], [items[index] for index in sorted(held)]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import unicodedata
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from grrm.data.convert import fault_of_pair
+from grrm.data.documents import LOCATION, located, location_columns, with_location
 from grrm.data.layouts.table import RowError
-from grrm.data.layouts.user_rows import UserRows
-from grrm.data.parquet import iter_rows, write_rows
+from grrm.data.layouts.user_rows import COLUMNS, UserRows
+from grrm.data.parquet import SCHEMA, iter_rows, write_rows
 from grrm.errors import UserError
+
+Item = TypeVar("Item")
 
 
 class HeldOut(NamedTuple):
@@ -37,7 +44,8 @@ def hold_out(rows: UserRows, out: Path, n_rows: int, prompt_type: str) -> HeldOu
     file that has too few rows.
     """
     first: dict[bytes, int] = {}
-    for number, values in iter_rows(rows):
+    location = location_columns(rows)
+    for number, values in iter_rows(rows, (*COLUMNS, *location), LOCATION):
         if not isinstance(values, RowError) and fault_of_pair(values, prompt_type) is None:
             first.setdefault(_digest(values[0]), number)
     if len(first) <= n_rows:
@@ -45,15 +53,15 @@ def hold_out(rows: UserRows, out: Path, n_rows: int, prompt_type: str) -> HeldOu
     chosen = set(sorted(first)[:n_rows])
     held: list[tuple[Any, ...]] = []
     without: set[int] = set()
-    for number, values in iter_rows(rows):
+    for number, values in iter_rows(rows, (*COLUMNS, *location), LOCATION):
         if isinstance(values, RowError):
             continue
         digests = {_digest(text) for text in values[:2] if isinstance(text, str)}
         if digests & chosen:
             without.add(number)
         if any(first.get(digest) == number for digest in digests & chosen):
-            held.append(values)
-    return HeldOut(out, write_rows(out, held), frozenset(without))
+            held.append(located(values))
+    return HeldOut(out, write_rows(out, held, with_location(SCHEMA, location)), frozenset(without))
 
 
 def comparable(text: str) -> str:
@@ -63,3 +71,28 @@ def comparable(text: str) -> str:
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(comparable(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def held_out_split(
+    items: Sequence[Item], prompt_of: Callable[[Item], Hashable], val_size: float, seed: int
+) -> tuple[list[Item], list[Item]]:
+    """(training, held-out) items in their order; items of one prompt stay together.
+
+    `val_size` is the share of all items that is held out, or from 1 on their number; prompts are drawn with `seed`
+    until it is reached. Raises UserError when nothing would be left to train on.
+    """
+    n_held_out = int(val_size) if val_size >= 1 else math.ceil(val_size * len(items))
+    of_prompt: dict[Hashable, list[int]] = {}
+    for index, item in enumerate(items):
+        of_prompt.setdefault(prompt_of(item), []).append(index)
+    members = list(of_prompt.values())
+    held: set[int] = set()
+    for number in np.random.default_rng(seed).permutation(len(members)):
+        if len(held) >= n_held_out:
+            break
+        held.update(members[number])
+    if len(held) == len(items):
+        raise UserError(
+            f"val_size {val_size:g} of {len(items)} rows leaves none to train on: lower it or give eval_datasets"
+        )
+    return [item for index, item in enumerate(items) if index not in held], [items[index] for index in sorted(held)]

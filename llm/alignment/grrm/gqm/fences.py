@@ -222,7 +222,7 @@ UNFENCED = Guard(fenced=False)
 
 def fence_for(texts: Iterable[str]) -> str:
     """The fence for these texts: three backticks, or one more than any of them has in a row."""
-    return "`" * max(len(FENCE), *(_longest_run(text) + 1 for text in texts))
+    return "`" * max([len(FENCE), *(_longest_run(text) + 1 for text in texts)])
 
 
 def _longest_run(text: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from grrm.gqm.spans import GroupSpans, Marked
 from grrm.gqm.terms import Terms
@@ -41,6 +42,13 @@ class Status(str, Enum):
         return self in (Status.SCORED, Status.DUPLICATE)
 
 
+class ContextSegment(NamedTuple):
+    """A source segment before the one to translate, and its translation in the data, None where there is none."""
+
+    source: str
+    translation: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class TranslationTask:
     """One source text to translate; languages are two-letter codes or display names.
@@ -48,6 +56,9 @@ class TranslationTask:
     `data_source` names the data that the task is from, where a run mixes several. A question to answer is such a task
     too, without languages: its reference is what the answer is judged by. `terms` are the entries of a glossary that
     its translation has to follow, `marked` are translations of it with the errors that people marked.
+
+    `context` has the segments before the source in its document, nearest last: none before the first, None where
+    nobody looked for them.
     """
 
     source: str
@@ -55,6 +66,7 @@ class TranslationTask:
     trg_lang: str
     reference: str | None = None
     data_source: str = ""
+    context: tuple[ContextSegment, ...] | None = None
     terms: Terms = ()
     marked: Marked = ()
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from grrm.errors import require_known
-from grrm.gqm.groups import ranking_line
+from grrm.gqm.groups import ContextSegment, ranking_line
 from grrm.gqm.languages import CANDIDATE_IDS, display_name
 
 FENCE = "```"
@@ -27,6 +27,7 @@ GQM_EXAMPLES: dict[str, str] = {
         "Then, on the last line, output the scores, for example: `B: 9, A: 7, D: 7, C: 2`."
     ),
 }
+CONTEXT_HEAD = "As context, the preceding segments of the document with their translations, not to be judged:\n\n"
 RANKING_HEADER = "### Final Ranking:"
 SCORES_HEADER = "### Scores:"
 _DECISIVE = {True: re.compile(r"[0-9]+"), False: re.compile(r"[A-Z>=]")}  # of a line of scores, of a ranking
@@ -55,11 +56,13 @@ def gqm_prompt(
     *,
     max_candidates: int = len(CANDIDATE_IDS),
     fence: str = FENCE,
+    context: Sequence[ContextSegment] = (),
 ) -> str:
     """The user turn that asks for a comparison of all candidates, named A, B, C … in the order given.
 
-    Languages are codes or display names. Raises UserError for an unknown code or prompt type, ValueError for
-    fewer than two candidates (nothing to compare) or more than `max_candidates`.
+    The segments of `context` come before the source (see `context_block`). Languages are codes or display names.
+    Raises UserError for an unknown code or prompt type, ValueError for fewer than two candidates (nothing to compare)
+    or more than `max_candidates`.
     """
     if not 2 <= len(candidates) <= max_candidates:
         raise ValueError(f"a group prompt takes 2 to {max_candidates} candidates, not {len(candidates)}")
@@ -71,7 +74,7 @@ def gqm_prompt(
         f"{display_name(trg_lang)}. Perform a step by step analysis and comparison of the translation quality "
         f"for the candidates. {task}"
     )
-    return head + _texts(source, candidates, fence)
+    return head + _texts(source, candidates, fence, context)
 
 
 def pairwise_prompt(source: str, candidates: tuple[str, str], src_lang: str, trg_lang: str, fence: str = FENCE) -> str:
@@ -86,22 +89,43 @@ def pairwise_prompt(source: str, candidates: tuple[str, str], src_lang: str, trg
     return head + _texts(source, candidates, fence)
 
 
-def _texts(source: str, candidates: Sequence[str], fence: str) -> str:
-    return f"\n\nSource text:\n{fenced(source, fence)}\n" + "".join(
+def context_block(context: Sequence[ContextSegment], fence: str = FENCE) -> str:
+    """The segments before the source and their translations, for a prompt; empty without any.
+
+    Their headers are lines that no text between fences can imitate: the guard escapes them.
+    """
+    shown = [
+        f"Source text:\n{fenced(source, fence)}"
+        + ("" if translation is None else f"Translation text:\n{fenced(translation, fence)}")
+        for source, translation in context
+    ]
+    return CONTEXT_HEAD + "\n".join(shown) + "\n" if shown else ""
+
+
+def _texts(source: str, candidates: Sequence[str], fence: str, context: Sequence[ContextSegment] = ()) -> str:
+    return f"\n\n{context_block(context, fence)}Source text:\n{fenced(source, fence)}\n" + "".join(
         f"Translation {candidate_id}:\n{fenced(text, fence)}"
         for candidate_id, text in zip(CANDIDATE_IDS, candidates, strict=False)
     )
 
 
-def sqm_prompt(source: str, translation: str, src_lang: str, trg_lang: str, fence: str = FENCE) -> str:
+def sqm_prompt(
+    source: str,
+    translation: str,
+    src_lang: str,
+    trg_lang: str,
+    fence: str = FENCE,
+    context: Sequence[ContextSegment] = (),
+) -> str:
     """The user turn that asks for a score of one translation. Unlike GQM's there is no blank line before the source.
 
-    Raises UserError for an unknown language code.
+    `context` as in `gqm_prompt`. Raises UserError for an unknown language code.
     """
     return (
         f"Given a source text in {display_name(src_lang)} and a translation text in {display_name(trg_lang)}. "
         "Perform a step by step analysis of translation quality and assign a score on a scale from 0 to 10.\n"
-        f"Source text:\n{fenced(source, fence)}\nTranslation text:\n{fenced(translation, fence)}"
+        f"{context_block(context, fence)}Source text:\n{fenced(source, fence)}\n"
+        f"Translation text:\n{fenced(translation, fence)}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from grrm.engine.openai_wire import served_model
 from grrm.engine.options import SERVER_WAIT_S
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
+from grrm.gqm.groups import Candidate, ContextSegment, Group, TranslationTask, Verdict
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
@@ -58,6 +58,7 @@ def rank(
     *,
     judge: str = "gqm",
     references: Sequence[str] | None = None,
+    contexts: Sequence[Sequence[tuple[str, str | None]]] | None = None,
     **settings: Any,
 ) -> RankResult:
     """Rank and score the candidates of every source, order kept.
@@ -74,6 +75,8 @@ def rank(
         trg_langs: the language of the candidates, or a list of one each.
         judge: a judge of the registry, or a function of your own, `module:function`.
         references: a translation, the true answer or the scoring criteria for every source, if the judge reads it.
+        contexts: the segments before every source in its document, nearest last, each with its translation or None,
+            for a judge that shows context.
         settings: `batch_rows`, `progress(done, total)`, options of the judge (by name or together as `judge_options`),
             settings of `open_generator`, such as `chat_template` (None: the folder's, else chatml) and
             `dtype`, or `model` and `tokenizer` for an open engine. Defaults of generative judges are those of GRRM's
@@ -95,10 +98,11 @@ def rank(
     options = spec.read(_take_options(spec, settings))
     _check_opening(spec, model_path, settings)
     check_texts(src_list, mt_list)
+    per_row = references_per_row(spec, references, n_rows), contexts_per_row(contexts, n_rows)
     groups = [
-        group_of(row, TranslationTask(source, *pair, reference), texts)
-        for row, (source, texts, pair, reference) in enumerate(
-            zip(src_list, mt_list, languages, references_per_row(spec, references, n_rows), strict=True)
+        group_of(row, TranslationTask(source, *pair, reference, context=context), texts)
+        for row, (source, texts, pair, reference, context) in enumerate(
+            zip(src_list, mt_list, languages, *per_row, strict=True)
         )
     ]
     for group in groups:
@@ -190,6 +194,21 @@ def references_per_row(spec: JudgeSpec, references: Sequence[str] | None, n_rows
         if not isinstance(reference, str):
             raise UserError(f"references[{row}] is {reference!r}; give text")
     return references
+
+
+def contexts_per_row(
+    contexts: Sequence[Sequence[tuple[str, str | None]]] | None, n_rows: int
+) -> Sequence[tuple[ContextSegment, ...] | None]:
+    """One per row, None where there are none. Raises ValueError for another number of them, UserError for no texts."""
+    if contexts is None:
+        return [None] * n_rows
+    if len(contexts) != n_rows:
+        raise ValueError(f"{len(contexts)} contexts for {n_rows} sources")
+    for row, segments in enumerate(contexts):
+        for segment in segments:
+            if not (isinstance(segment, tuple | list) and len(segment) == 2 and isinstance(segment[0], str)):
+                raise UserError(f"contexts[{row}] holds {segment!r}; give pairs of source and translation")
+    return [tuple(ContextSegment(*segment) for segment in segments) for segments in contexts]
 
 
 def judge_in_batches(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from grrm.engine.open import prepare_paddle
 from grrm.engine.options import AUTO_DTYPE, BF16, DTYPES
 from grrm.errors import UserError, require_known
+from grrm.gqm.context import ranker_prompt
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import language_pair
-from grrm.gqm.mt_prompts import mt_prompt
 from grrm.judges.dedup import Outcome
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.value_head import REWARD_MODEL_KINDS, RewardModelJudge, RewardModelOptions
@@ -89,6 +89,7 @@ def open_reward_judge(
         options.score_scale,
         metrics=metrics,
         language_pairs=scorer.language_pairs,
+        context_segments=scorer.context_segments,
     )
 
 
@@ -109,7 +110,8 @@ def _as_trained(model: RewardModel, setting: str, requested: str | None, directo
 class RewardModelScorer:
     """`judges.value_head.GroupScorer` over a reward model and its tokenizer.
 
-    A prompt is the translation prompt of the options in the chat template. Candidates, and a source with such text in
+    A prompt is the translation prompt of the options in the chat template, behind as much context as the model was
+    trained with. Candidates, and a source with such text in
     it, are text even where they look like special tokens. A pairwise model reads eos after each candidate.
 
     Nothing is cut: a candidate that goes beyond the model's positions behind its prompt is TOO_LONG. If the model
@@ -130,11 +132,12 @@ class RewardModelScorer:
         self._end = [int(tokenizer.eos_token_id)] if model.kind == "pairwise" else []
         self._options, self._metrics = options, metrics
         self._prompt_type = options.prompt_type or _PROMPT_SETTINGS["prompt_type"][0]
+        self.context_segments = model.trained_with.context_segments or 0
         self._n_positions = int(model.config.max_position_embeddings)
         self.language_pairs = None if options.any_language_pair else model.trained_with.language_pairs
 
     def score(self, groups: Sequence[tuple[TranslationTask, Sequence[str]]]) -> list[list[Outcome]]:
-        """Numbers, or why there is none, of each group's translations. Raises UserError as `mt_prompt`."""
+        """Numbers, or why there is none, of each group's translations. Raises UserError as `ranker_prompt`."""
         from grrm.models.reward_models import score_groups
 
         encoded: list[CandidateGroup] = []
@@ -171,8 +174,8 @@ class RewardModelScorer:
         return CandidateGroup(prompt_ids, [responses[i] for i in fitting]), fitting
 
     def prompt_ids(self, task: TranslationTask) -> list[int]:
-        """The tokens of a task's prompt. Raises UserError for a language that it cannot name."""
-        prompt = mt_prompt(task.source, task.src_lang, task.trg_lang, self._prompt_type)
+        """The tokens of a task's prompt. Raises UserError as `ranker_prompt`."""
+        prompt = ranker_prompt(task, self._prompt_type, self.context_segments)
         rendered = prompt if self._prompt_type == "SSR" else self._render(prompt)
         if not any(token in prompt for token in self._special_tokens):
             return self._encode(rendered)

@@ -252,7 +252,8 @@ def expand(group: Group, distinct: DistinctCandidates, verdict: TextVerdict) -> 
 
 def content_digest(task: TranslationTask, texts: Sequence[str], settings: str = "") -> str:
     """SHA-256 of a task, the translations in this order, and the settings."""
-    content = [task.source, task.src_lang, task.trg_lang, task.reference, list(texts), settings]
+    context = [task.context] if task.context else []
+    content = [task.source, task.src_lang, task.trg_lang, task.reference, list(texts), settings, *context]
     return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
 
 

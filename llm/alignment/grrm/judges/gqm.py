@@ -10,11 +10,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from grrm.errors import UserError
-from grrm.gqm.fences import fence_for
+from grrm.gqm.context import context_texts, group_prompt, nearest_context
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.gqm.prompts import gqm_prompt
 from grrm.judges.cache import CachedJudge, VerdictCache
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.dedup import (
@@ -180,13 +179,13 @@ class GQMJudge(GeneratorJudge):
         if len(distinct.texts) > self.options.max_candidates:
             return GroupPrompt(None, distinct, Status.TOO_MANY_CANDIDATES)
         task = group.task
-        if not self.guard.is_safe(task.source):
+        n_context = self.options.context_segments
+        if not all(map(self.guard.is_safe, [task.source, *context_texts(nearest_context(task, n_context))])):
             return GroupPrompt(None, distinct, Status.UNSAFE_SOURCE)
         if sum(map(len, distinct.texts)) > PIECE_CHARS and not self._may_fit(distinct, size):
             return GroupPrompt(None, distinct, Status.TOO_LONG)
-        source, *texts = shown = [self.guard.escape(text) for text in (task.source, *distinct.texts)]
-        how = (task.src_lang, task.trg_lang, self.options.prompt_type, self.options.add_example)
-        prompt = self.render(gqm_prompt(source, texts, *how, fence=fence_for(shown)))
+        how = (self.options.prompt_type, self.options.add_example, n_context, self.guard)
+        prompt = self.render(group_prompt(task, distinct.texts, *how))
         return GroupPrompt(prompt, distinct) if self.fits(prompt) else GroupPrompt(None, distinct, Status.TOO_LONG)
 
     def _question(self, plan: GroupPrompt) -> Question[ScoredTiers]:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from grrm.gqm.fences import fence_for
+from pydantic import Field
+
+from grrm.gqm.context import (
+    MAX_CONTEXT_SEGMENTS,
+    check_context,
+    context_texts,
+    nearest_context,
+    single_prompt,
+    with_shown_context,
+)
 from grrm.gqm.grammar import Mode, Rejection, parse_sqm
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
-from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates
 from grrm.judges.generation import GeneratorJudge, GeneratorSettings, JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.generative import GenerativeOptions
@@ -25,9 +33,18 @@ class SQMOptions(GenerativeOptions):
     `score_reading` "text" takes the score that the reply has, "expected" the mean of all scores by their probability
     in its place (see `expected_scores`), which needs an engine that gives log-probabilities; "expected_digit" is faster
     and for judges that were taught scores up to 9.
+
+    The prompt shows up to `context_segments` source segments before the source in its document, with their
+    translations; tasks must bring them.
     """
 
     score_reading: ScoreReading = "text"
+    context_segments: Annotated[int, Field(ge=0, le=MAX_CONTEXT_SEGMENTS)] = 0
+
+    def check_task(self, task: TranslationTask) -> None:
+        """Raise UserError for a language that a prompt cannot name, and for a task without the context to show."""
+        super().check_task(task)
+        check_context(task, self.context_segments)
 
     def sampling(self) -> JudgeSampling:
         """The sampling options."""
@@ -36,7 +53,13 @@ class SQMOptions(GenerativeOptions):
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """Return the single judge on a generator."""
-        return SQMJudge(generator, **settings, mode=self.mode, score_reading=self.score_reading)
+        return SQMJudge(
+            generator,
+            **settings,
+            mode=self.mode,
+            score_reading=self.score_reading,
+            context_segments=self.context_segments,
+        )
 
 
 @dataclass
@@ -59,6 +82,7 @@ class SQMJudge(GeneratorJudge):
     mode: Mode = "tolerant"
     name: str = "sqm"
     score_reading: ScoreReading = "text"
+    context_segments: int = 0
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of all groups' prompts (and one per round of retries)."""
@@ -91,7 +115,7 @@ class SQMJudge(GeneratorJudge):
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
         """The user turn that asks about one candidate's text; both texts are escaped already."""
-        return sqm_prompt(task.source, text, task.src_lang, task.trg_lang, fence_for([task.source, text]))
+        return single_prompt(task, text)
 
     def shown_of(self, reference: str) -> str:
         """The part of a task's reference that the prompt shows."""
@@ -109,7 +133,8 @@ class SQMJudge(GeneratorJudge):
         task = group.task
         if self.needs_reference and task.reference is None:
             return _all_excluded(group, Status.MISSING_REFERENCE)
-        shown = [task.source, self.shown_of(task.reference or "")] if self.needs_reference else [task.source]
+        shown = [task.source, *context_texts(nearest_context(task, self.context_segments))]
+        shown += [self.shown_of(task.reference or "")] if self.needs_reference else []
         if not all(map(self.guard.is_safe, shown)):
             return _all_excluded(group, Status.UNSAFE_SOURCE)
         return dedup_texts(group, lambda text: self.guard.is_safe(text) and not self.imitates_prompt(text))
@@ -118,7 +143,7 @@ class SQMJudge(GeneratorJudge):
         """The question about distinct text `k`, None when it is too long to ask."""
         task, escape = group.task, self.guard.escape
         reference = escape(self.shown_of(task.reference or "")) if self.needs_reference else None
-        shown = TranslationTask(escape(task.source), task.src_lang, task.trg_lang, reference)
+        shown = replace(with_shown_context(task, self.context_segments, self.guard), reference=reference)
         prompt = self.render(self.prompt_of(shown, escape(plan.texts[k])))
         return Question(prompt, prompt, self.read, self.cut_is_readable) if self.fits(prompt) else None
 

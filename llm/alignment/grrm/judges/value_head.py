@@ -11,6 +11,7 @@ from typing import Annotated, Protocol
 
 from pydantic import Field
 
+from grrm.gqm.context import check_context
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.gqm.mt_prompts import MTPromptType, mt_prompt
@@ -73,6 +74,7 @@ class RewardModelJudge:
     Copies count in the mean and score as their original; with `show_copies` the model is shown them too. A blank
     translation is UNPARSABLE_CANDIDATE, a non-finite output JUDGE_UNPARSABLE. Fewer than two distinct translations with
     an output are SINGLE_CANDIDATE. `language_pairs` ("en-de") are those that the scorer does not refuse; None for all.
+    The scorer shows `context_segments` of a task's context.
     """
 
     scorer: GroupScorer
@@ -82,9 +84,12 @@ class RewardModelJudge:
     warns: bool = True
     metrics: JudgeMetrics = field(default_factory=JudgeMetrics)
     language_pairs: Sequence[str] | None = None
+    context_segments: int = 0
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept. Raises UserError for a task that no prompt can be made of."""
+        for group in groups:
+            check_context(group.task, self.context_segments)
         plans = [dedup_texts(_without_blanks(group)) for group in groups]
         comparable = [g for g, plan in enumerate(plans) if len(plan.texts) > 1]
         start_s = time.perf_counter()

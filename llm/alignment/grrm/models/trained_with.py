@@ -1,8 +1,8 @@
 """Record of a checkpoint's training: the file `grrm.json` beside its weights.
 
 Its keys, each optional: `prompt_type` and `chat_template` of the translation prompts, `extractor_type` of the
-responses, `language_pairs` if all prompts name theirs, and `data`, the training files of all stages in order (`stage`,
-`file`, `sha256`, `rows`).
+responses, `language_pairs` if all prompts name theirs, `context_segments` that a reward model's prompts show, and
+`data`, the training files of all stages in order (`stage`, `file`, `sha256`, `rows`).
 
 Unknown keys are ignored. Older reward models have the same under `trained_with` in reward_model.json, which is read
 without grrm.json.
@@ -55,6 +55,7 @@ class TrainedWith(BaseModel):
     extractor_type: str | None = None
     chat_template: Literal["chatml", "checkpoint", "none"] | None = None
     language_pairs: tuple[str, ...] | None = None
+    context_segments: int | None = None
     data: tuple[TrainingFile, ...] = ()
 
     @field_validator("extractor_type")

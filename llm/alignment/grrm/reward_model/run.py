@@ -49,6 +49,7 @@ def trained_with(config: RewardModelConfig, groups: Sequence[GoldGroup], backbon
     return TrainedWith(
         chat_template="checkpoint" if all(group.is_chat for group in groups) else config.chat_template,
         prompt_type=None if all(group.is_pair for group in groups) else config.prompt_type,  # a pair brings its own
+        context_segments=config.context_segments or None,
         language_pairs=None if UNKNOWN_PAIR in pairs else tuple(pairs),
         data=(*backbone.data, own),
     )

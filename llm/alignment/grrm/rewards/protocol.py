@@ -9,11 +9,13 @@ coerced), numbers are finite, and unknown fields are refused. PaddleNLP's own pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer, model_validator
 
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
+from grrm.gqm.groups import Candidate, ContextSegment, Group, Status, TranslationTask, Verdict
 from grrm.gqm.spans import Severity, span_fields, spans_in_order
 from grrm.gqm.terms import read_terms, terms_mapping
 from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
@@ -45,21 +47,28 @@ class WireCandidate(WireModel):
         return "translation" in self.model_fields_set
 
 
+class WireSegment(WireModel):
+    """A segment before the source, and its translation, null where there is none."""
+
+    source: str
+    translation: str | None = None
+
+
 class WireGroup(WireModel):
-    """All samples of one prompt. `terms` are glossary terms of the source with their translations, for a gate."""
+    """All samples of one prompt.
+
+    `context`, left out where it is not known, has the nearest segment last. `terms` are glossary terms of the source
+    with their translations, for a gate.
+    """
 
     group_id: Identifier
     source: str
     src_lang: str
     trg_lang: str
     reference: str | None = None
+    context: Annotated[list[WireSegment], Field(max_length=MAX_CONTEXT_SEGMENTS, fail_fast=True)] | None = None
     candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
     terms: dict[str, Texts] = {}
-
-    @model_serializer(mode="wrap")
-    def _without_no_terms(self, handler: Callable[[WireGroup], dict[str, Any]]) -> dict[str, Any]:
-        fields = handler(self)
-        return {name: fields[name] for name in fields if fields[name] or name != "terms"}
 
     @model_validator(mode="after")
     def _unique_candidates(self) -> WireGroup:
@@ -67,6 +76,13 @@ class WireGroup(WireModel):
         if isinstance(fault := read_terms(self.terms), str):
             raise ValueError(fault)
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unknown(self, handler: Callable[[WireGroup], dict[str, Any]]) -> dict[str, Any]:
+        fields = handler(self)
+        unknown = {"context"} if self.context is None else set()
+        unknown |= set() if self.terms else {"terms"}
+        return {name: value for name, value in fields.items() if name not in unknown}
 
 
 class ScoreRequest(WireModel):
@@ -216,7 +232,10 @@ def task_of(group: WireGroup) -> TranslationTask:
     """The translation task that a group carries."""
     terms = read_terms(group.terms)
     assert not isinstance(terms, str)  # by validation
-    return TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference, terms=terms)
+    task = TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference, terms=terms)
+    if group.context is None:
+        return task
+    return replace(task, context=tuple(ContextSegment(part.source, part.translation) for part in group.context))
 
 
 def _wire_group(index: int, group: Group) -> WireGroup:
@@ -227,9 +246,15 @@ def _wire_group(index: int, group: Group) -> WireGroup:
         src_lang=task.src_lang,
         trg_lang=task.trg_lang,
         reference=None if task.reference is None else clean_text(task.reference),
+        context=None if task.context is None else [_wire_segment(segment) for segment in task.context],
         candidates=[_wire_candidate(index, candidate) for candidate in group.candidates],
         terms=terms_mapping(task.terms),
     )
+
+
+def _wire_segment(segment: ContextSegment) -> WireSegment:
+    translation = None if segment.translation is None else clean_text(segment.translation)
+    return WireSegment(source=clean_text(segment.source), translation=translation)
 
 
 def _wire_candidate(index: int, candidate: Candidate) -> WireCandidate:

@@ -8,8 +8,8 @@ from typing import Any
 
 from grrm.config import RLConfig
 from grrm.config.rollout_checks import held_out_rows
-from grrm.data.dataset import PromptDataset, PromptItem, held_out_split
-from grrm.data.held_out import comparable
+from grrm.data.dataset import PromptDataset, PromptItem
+from grrm.data.held_out import comparable, held_out_split
 from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
 from grrm.gqm.groups import TranslationTask
 from grrm.models.chat_templates import messages_renderer
@@ -43,6 +43,7 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
     columns: dict[str, Any] = {"prompt_key": config.prompt_key, "response_key": config.response_key}
+    columns["context_segments"] = config.context_segments
     columns["render"] = messages_renderer(tokenizer, checkpoint_folder(config.actor_model_name_or_path))
     if config.reward_routes is not None:
         return MixedPromptDataset(

@@ -25,6 +25,7 @@ from grrm.judges.registry import open_judge
 from grrm.judges.server import ServerJudge
 from grrm.judges.sources import DEADLINE_S, JudgeSource, read_sources
 from grrm.judges.value_head import RewardModelOptions
+from grrm.models.trained_with import read_trained_with
 from grrm.parallel.data_ranks import DataRanks, run_together
 from grrm.rewards.client import RewardClient, RewardServerError
 from grrm.rewards.failure_policy import FailurePolicy
@@ -109,12 +110,26 @@ def _judge_inside(config: RLConfig) -> Judge:
         return _mixture(read_sources(config.reward_sources), config)
     if config.reward_model_name_or_path is None:
         return open_judge(config.reward_judge)
+    _check_context(config, config.reward_model_name_or_path)
     options = RewardModelOptions(prompt_type=config.reward_prompt_type)
     return open_reward_judge(config.reward_model_name_or_path, options=options, own_process=False)
 
 
 def _mixture(sources: Sequence[JudgeSource], config: RLConfig) -> Judge:
+    for source in sources:
+        if source.spec.needs == "reward model":
+            _check_context(config, str(source.model))
     return open_mixture(sources, Host(is_own=False, memory_fraction=config.rollout_memory_fraction))
+
+
+def _check_context(config: RLConfig, reward_model: str) -> None:
+    """Raises UserError for a reward model that was trained with more context than rows bring."""
+    n_segments = read_trained_with(reward_model).context_segments or 0
+    if n_segments > config.context_segments:
+        raise UserError(
+            f"the reward model in '{reward_model}' was trained with {n_segments} segments of context, but rows bring "
+            f"{config.context_segments}: set context_segments: {n_segments}"
+        )
 
 
 def judges_by_phase(config: RewardConfig) -> bool:

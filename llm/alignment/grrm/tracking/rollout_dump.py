@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import span_fields, spans_of_fields
 from grrm.gqm.terms import read_terms, terms_mapping
 from grrm.rewards.mixing import mix, part_fields
@@ -79,6 +79,7 @@ _SCHEMA = pa.schema(
         ("trg_lang", pa.string()),
         ("reference", pa.string()),
         ("data_source", pa.string()),
+        ("context", pa.list_(pa.struct([("source", pa.string()), ("translation", pa.string())]))),
         ("terms", pa.string()),
         ("use", pa.string()),
         ("signal", pa.string()),
@@ -133,6 +134,7 @@ def group_record(
         "trg_lang": group.task.trg_lang,
         "reference": group.task.reference,
         "data_source": group.task.data_source,
+        "context": None if group.task.context is None else [part._asdict() for part in group.task.context],
         "terms": json.dumps(terms_mapping(group.task.terms), ensure_ascii=False) if group.task.terms else None,
         "use": use,
         "signal": signal,
@@ -172,9 +174,11 @@ def group_of(record: Mapping[str, Any]) -> Group:
     """The group of a dumped record, as a judge gets it."""
     languages = record["src_lang"], record["trg_lang"]
     data_source = record.get("data_source") or ""
+    context = record.get("context")
+    shown = None if context is None else tuple(ContextSegment(part["source"], part["translation"]) for part in context)
     terms = read_terms(record.get("terms"))
     assert not isinstance(terms, str)  # as it was dumped
-    task = TranslationTask(record["source"], *languages, record["reference"], data_source, terms)
+    task = TranslationTask(record["source"], *languages, record["reference"], data_source, shown, terms)
     candidates = (
         Candidate(candidate["id"], candidate["response"], candidate["translation"], candidate["n_tokens"])
         for candidate in record["candidates"]

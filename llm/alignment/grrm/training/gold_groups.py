@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ from tqdm import tqdm
 from grrm.config.keys.reward_model import GroupConfig, PairConfig
 from grrm.data.chats import messages_fault
 from grrm.data.dataset import read_rows
+from grrm.data.documents import Context, LocatedRow, contexts_of
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
+from grrm.gqm.context import ranker_prompt
+from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import language_pair
-from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
+from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.models.chat_templates import chat_renderer, messages_renderer
 from grrm.models.reward_models import CandidateGroup
 from grrm.models.tokenizer import encoder, special_tokens, text_encoder
@@ -47,7 +51,7 @@ class GoldGroup:
     is_chat: bool = False
 
 
-Reader = Callable[[dict[str, Any]], "GoldGroup | str"]
+Reader = Callable[[dict[str, Any], Context], "GoldGroup | str"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class PairEncoder:
         self._encode_prompt, self._encode_text = encoder(tokenizer), text_encoder(tokenizer)
         self._specials = special_tokens(tokenizer)
 
-    def pair(self, row: dict[str, Any]) -> GoldGroup | str:
+    def pair(self, row: dict[str, Any], context: Context = ()) -> GoldGroup | str:
         """The pair of a row with prompt, chosen and rejected, texts or lists of messages, or why there is none."""
         prompt: Any = row.get(PAIR_KEYS[0])
         texts: list[Any] = [_single_content(row.get(key)) for key in PAIR_KEYS[1:]]
@@ -123,8 +127,8 @@ class GroupEncoder(PairEncoder):
         super().__init__(config, tokenizer, directory, end)
         self._config = config
 
-    def group(self, row: dict[str, Any]) -> GoldGroup | str:
-        """The group of a row with translations and scores, or why there is none."""
+    def group(self, row: dict[str, Any], context: Context = ()) -> GoldGroup | str:
+        """The group of a row with translations and scores behind its context, or why there is none."""
         texts: Any = row.get(self._config.mt_key)
         scores: Any = row.get(self._config.score_key)
         if self._config.score_key not in row:
@@ -145,7 +149,8 @@ class GroupEncoder(PairEncoder):
         if not all(isinstance(value, str) and value.strip() for value in (source, src_lang, trg_lang)):
             return "the source or a language is missing"
         try:
-            prompt = mt_prompt(str(source), str(src_lang), str(trg_lang), self._config.prompt_type)
+            task = TranslationTask(str(source), str(src_lang), str(trg_lang), context=context)
+            prompt = ranker_prompt(task, self._config.prompt_type, self._config.context_segments)
         except UserError as error:
             return str(error).rstrip(".")
         is_rendered = self._config.prompt_type == "SSR"
@@ -182,10 +187,14 @@ def _texts_fault(texts: Any) -> str | None:
 def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> Rows:
     """Every usable group of a parquet or JSON lines file; what is left out is counted and told on the console.
 
-    Raises UserError for a file that cannot be read, one with other columns than those of groups or pairs, and one
-    without a usable row, or without one whose candidates differ in gold.
+    Raises UserError for a file that cannot be read, one with other columns than those of groups or pairs, one without
+    a usable row, or without one whose candidates differ in gold; and with context as `contexts_of` does.
     """
-    return _read(path, lambda first: _reader(path, first, encode, config))
+    contexts: Sequence[Context] = ()
+    if config.context_segments:
+        located = [LocatedRow.of_row(row) for row in _rows(path)]
+        contexts = contexts_of(located, config.context_segments, lambda index: f"{path} row {index + 1}")
+    return _read(path, lambda first: _reader(path, first, encode, config), contexts)
 
 
 def read_pairs(path: Path, encode: PairEncoder) -> Rows:
@@ -199,17 +208,18 @@ def read_pairs(path: Path, encode: PairEncoder) -> Rows:
     return _read(path, reader)
 
 
-def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader]) -> Rows:
+def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader], contexts: Sequence[Context] = ()) -> Rows:
     groups: list[GoldGroup] = []
     rejected: Counter[str] = Counter()
     read: Reader | None = None
-    for row in tqdm(_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+    rows = zip(_rows(path), chain(contexts, repeat(())), strict=False)
+    for row, context in tqdm(rows, desc=f"tokenise {path.name}", unit="row", disable=None):
         if not any(value is not None for value in row.values()):  # of a line that `grrm rank` could not read
             rejected["the row is empty"] += 1
             continue
         if read is None:
             read = reader_of(row)
-        group = read(row)
+        group = read(row, context)
         if isinstance(group, str):
             rejected[group] += 1
         else:

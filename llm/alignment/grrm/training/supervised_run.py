@@ -10,7 +10,7 @@ from grrm.config import RewardModelConfig, SFTConfig
 from grrm.config.batch_plan import supervised_steps
 from grrm.config.stage_config import DPOConfig
 from grrm.config.training_arguments import StageArguments, training_arguments
-from grrm.data.dataset import held_out_split
+from grrm.data.held_out import held_out_split
 from grrm.errors import UserError
 from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.gathered_weights import save_policy

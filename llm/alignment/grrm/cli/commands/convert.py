@@ -13,7 +13,7 @@ from grrm.errors import UserError
 
 def _columns(context: click.Context, option: click.Parameter, value: str | None) -> dict[str, str]:
     """`src_text=en,trg_text=de` as a mapping."""
-    ours = ("src_text", "trg_text", "src_lang", "trg_lang", "terms")
+    ours = ("src_text", "trg_text", "src_lang", "trg_lang", "document", "position", "terms")
     pairs = [part.strip().partition("=") for part in value.split(",")] if value else []
     for name, _, theirs in pairs:
         if name not in ours or not theirs:

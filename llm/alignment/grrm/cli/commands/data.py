@@ -19,6 +19,13 @@ SHUFFLE_SEED = click.option(
 LLAMA_FACTORY = click.option("--llama-factory", is_flag=True, help="Add the file to dataset_info.json in its folder.")
 MT_KEY = click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
 SCORE_KEY = click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
+CONTEXT = click.option(
+    "--context-segments",
+    type=click.IntRange(0, 16),
+    default=0,
+    show_default=True,
+    help="Preceding segments that prompts show, by the columns document and position.",
+)
 COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
 
 
@@ -101,6 +108,7 @@ def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None
             click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
             SCORE_KEY,
             MT_KEY,
+            CONTEXT,
         ):
             command = option(command)
         return command
@@ -155,6 +163,7 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 @MT_KEY
 @SCORE_KEY
 @click.option("--analyses-key", default="analyses", show_default=True, help="Column of the lists of analyses.")
+@CONTEXT
 @SHUFFLE_SEED
 def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
     """Turn each candidate of annotated groups into a conversation for the cold start of a single judge.
@@ -171,6 +180,7 @@ def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 @click.argument("out", type=FILE)
 @MT_KEY
 @SCORE_KEY
+@CONTEXT
 @SHUFFLE_SEED
 def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
     """Turn each candidate of annotated groups into a prompt and its true score, for the rule reward single_score.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from grrm.cli.devices import SharedCommand, devices_option
 from grrm.cli.judge_options import FLAGS, judge_opener, judge_options
 from grrm.cli.options import COUNT, FILE, explicit_model_options, is_explicit, language_options, refuse_ineffective
 from grrm.cli.reports import percent
@@ -31,7 +32,7 @@ _HEADERS = (
 _OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang", "reference", "batches")
 
 
-@click.command("judge")
+@click.command("judge", cls=SharedCommand)
 @click.argument("gold", type=FILE)
 @judge_options
 @language_options
@@ -60,6 +61,7 @@ _OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang
 @click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For intervals and significance.")
 @click.option("--out", type=FILE, help="Write the card to this .json file.")
 @click.option("--html", type=FILE, help="Write the card as a page.")
+@devices_option
 def judge(
     gold: Path,
     judge: str,
@@ -100,7 +102,7 @@ def judge(
     scores = [_file_scores(gold, test_set, score_files) for test_set in sets]
     if not is_judged:
         refuse_ineffective(
-            (*FLAGS, "chat_template", "judge_option", "name", "save_scores"), "without --judge or --model"
+            (*FLAGS, "chat_template", "judge_option", "name", "save_scores", "devices"), "without --judge or --model"
         )
     else:
         saved = [] if save_scores is None else _saved(save_scores, sets)

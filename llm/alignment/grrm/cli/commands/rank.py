@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from grrm.cli.devices import SharedCommand, devices_option
 from grrm.cli.folders import over_folder, shared, works_on_folder
-from grrm.cli.judge_options import judge_opener, judge_options
+from grrm.cli.judge_options import context_segments_of, judge_opener, judge_options
 from grrm.cli.options import FILE, input_options
 from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, take_earlier, verdict_types, with_empty_rows
 from grrm.entry import read_assignments
@@ -18,6 +19,7 @@ from grrm.judges.metrics import JudgeMetrics
 
 if TYPE_CHECKING:
     from grrm.cli.records import Cell, Records
+    from grrm.gqm.groups import ContextSegment
 
 
 @click.command(cls=SharedCommand)
@@ -44,8 +46,10 @@ def rank(
     """Score and rank the candidates of each of ROWS with a judge.
 
     ROWS is a file of rows, such as .parquet, .jsonl or .csv, with the columns src_text, src_lang, trg_lang and
-    mt_texts, or text (`-` is standard input) with a source and its candidates per line, separated by tabs. Judges of
-    answers need trg_text and no languages. ROWS may also be a folder of files like de2en.parquet, with one for --out.
+    mt_texts, or text (`-` is standard input) with a source and its candidates per line, separated by tabs. ROWS may
+    also be a folder of files like de2en.parquet, with one for --out.
+
+    Judges of answers need trg_text and no languages, judges that show context document and position.
 
     Added are judge_scores, judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts,
     judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in rows that cannot
@@ -57,7 +61,7 @@ def rank(
     from grrm.inference.rank import group_of
     from grrm.judges.registry import spec_of
 
-    records = read_records(rows, _source_and_candidates)
+    records = read = read_records(rows, _source_and_candidates)
     earlier = take_earlier(records, score_key) if options.pop("resume") else {}
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
     src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
@@ -77,18 +81,27 @@ def rank(
         for row in filter(None, written.rows if override else ()):  # the row of a broken line stays empty
             row[name] = override
     sources = records.column(src_text_key, text, "text")
-    tasks = map(
-        TranslationTask,
-        sources,
-        _languages(records, src_lang_key, src_lang, of_answers),
-        _languages(records, "trg_lang", trg_lang, of_answers),
-        records.column("trg_text", reference, "text") if reads_references else [None] * len(sources),
+    tasks = list(
+        map(
+            TranslationTask,
+            sources,
+            _languages(records, src_lang_key, src_lang, of_answers),
+            _languages(records, "trg_lang", trg_lang, of_answers),
+            records.column("trg_text", reference, "text") if reads_references else [None] * len(sources),
+        )
     )
+    assignments = read_assignments(judge_options, "judge option") or {}
+    n_segments = context_segments_of(spec, assignments, options["model"])
+    if n_segments:
+        names = (src_text_key, "trg_text", src_lang_key, "trg_lang")
+        contexts = _contexts(read, names, (None, None, src_lang, trg_lang), n_segments)
+        tasks = [
+            replace(task, context=contexts[number - 1]) for number, task in zip(usable.numbers, tasks, strict=True)
+        ]
     lists = records.column(mt_key, texts, "a list of texts")
     numbered = zip(usable.numbers, tasks, lists, strict=True)
     groups = [group_of(number - 1, task, candidates) for number, task, candidates in numbered]
     metrics = shared("metrics", JudgeMetrics)
-    assignments = read_assignments(judge_options, "judge option") or {}
     open_judge = judge_opener(spec, groups, metrics, options, assignments)
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
     with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
@@ -102,6 +115,19 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     if not candidates:
         raise ValueError("holds no candidate; separate source and candidates by tabs")
     return {"src_text": source, "mt_texts": candidates}
+
+
+def _contexts(
+    records: Records, names: Sequence[str], overrides: Sequence[str | None], n_segments: int
+) -> list[tuple[ContextSegment, ...]]:
+    """The context of each row, judged or not; `names` are the columns of texts and languages."""
+    from grrm.data.documents import LocatedRow, contexts_of
+
+    located = []
+    for row in records.rows:
+        texts = [override or row.get(name) for name, override in zip(names, overrides, strict=True)]
+        located.append(LocatedRow.of_row(row)._replace(**dict(zip(LocatedRow._fields, texts, strict=False))))
+    return contexts_of(located, n_segments, lambda index: f"{records.origin} row {index + 1}")
 
 
 def _languages(records: Records, name: str, override: str | None, of_answers: bool) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from grrm.config.key import Section, key, switch
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.gqm.mt_prompts import MTPromptType
 
 RuleReward = Literal[
@@ -76,6 +77,13 @@ class RewardConfig(Section):
     )
     reward_prompt_type: MTPromptType | None = key(
         None, "translation prompt that this reward model was trained with", means="as its folder records, else Tower"
+    )
+    context_segments: int = key(
+        0,
+        "preceding segments of its document, with their references, that each source brings to the judges",
+        unit="segments",
+        ge=0,
+        le=MAX_CONTEXT_SEGMENTS,
     )
     use_rule_reward: bool = key(
         False, "reward responses by a rule against ground truth, to train a judge or on questions with answers"

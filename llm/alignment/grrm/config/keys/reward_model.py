@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from grrm.config.key import Section, key
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.gqm.mt_prompts import MTPromptType
 
 
@@ -75,3 +76,10 @@ class GroupConfig(PairConfig):
     prompt_type: MTPromptType = key("Tower", "prompt template for a group's source; pairs have their own prompt")
     mt_key: str = key("mt_texts", "key of a group's translations")
     score_key: str = key("scores", "key of their gold scores")
+    context_segments: int = key(
+        0,
+        "preceding segments of the row's document that the prompt shows, with their translations",
+        unit="segments",
+        ge=0,
+        le=MAX_CONTEXT_SEGMENTS,
+    )

@@ -16,6 +16,7 @@ from grrm.data.annotation.gold import TOP, GoldScale, chrf_scorer
 from grrm.data.annotation.pieces import analyse_candidate, analyse_group
 from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
+from grrm.data.documents import LOCATION, location_columns, location_of, with_location
 from grrm.data.layouts.user_rows import COLUMNS
 from grrm.data.parquet import TranslationRow, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError
@@ -40,6 +41,7 @@ class ScoredGroup:
 
     row: TranslationRow
     candidates: tuple[tuple[str, float], ...]
+    location: tuple[Any, ...] = ()  # document and position, if the file has them
 
 
 def annotate_groups(
@@ -59,7 +61,7 @@ def annotate_groups(
 
     Reads src_text, trg_text, src_lang, trg_lang and mt_texts (as `grrm translate --sampling-n` writes them); writes
     the same columns with one row per group, its scores, its analysis, and one analysis per candidate for a judge that
-    sees no other. The same arguments give the same groups. Rows that give none are left out and counted.
+    sees no other. Document and position are carried over. Rows that give no group are left out and counted.
 
     Scores are linear in chrF, on the scale of the file `scale`, or spread evenly from 0 to `top_score` over this
     file's groups, which writes that scale to `fit_scale`.
@@ -86,9 +88,10 @@ def annotate_groups(
     fixed = GoldScale.linear() if scale is None else GoldScale.load(scale)
     rejected: list[RejectedRow] = []
     maker = _GroupMaker(group_size, groups_per_row, mixed_share, smaller_share, seed)
+    columns = (*_SAMPLED, *location_columns(parquet))
     rows = tqdm(
-        iter_raw_rows(parquet, _SAMPLED),
-        total=count_rows(parquet, _SAMPLED),
+        iter_raw_rows(parquet, columns, LOCATION),
+        total=count_rows(parquet, columns, LOCATION),
         desc=f"score {parquet.name}",
         unit="row",
         disable=None,
@@ -100,7 +103,7 @@ def annotate_groups(
     if fit_scale is not None:
         fixed = GoldScale.spread((chrf for group in groups for _, chrf in group.candidates), top_score)
         fixed.save(fit_scale)
-    write_rows(out, (_annotated(group, fixed) for group in groups), SCHEMA)
+    write_rows(out, (_annotated(group, fixed) for group in groups), with_location(SCHEMA, columns[len(_SAMPLED) :]))
     return ConversionReport(out, len(groups), tuple(rejected))
 
 
@@ -144,9 +147,9 @@ class _GroupMaker:
         self._last_reference: dict[str, str] = {}
 
     def groups(self, rows: Iterable[tuple[int, tuple[Any, ...]]], rejected: list[RejectedRow]) -> Iterator[ScoredGroup]:
-        for number, (*texts_and_languages, translations) in rows:
-            values = TranslationRow(*texts_and_languages)
-            fault = _fault(values, translations)
+        for number, raw in rows:
+            values, translations, location = TranslationRow(*raw[:4]), raw[4], raw[5:]
+            fault = _fault(values, translations, location)
             if fault is None:
                 sampled = _showable(translations)
                 seen: set[frozenset[str]] = set()
@@ -155,7 +158,8 @@ class _GroupMaker:
                     if len(texts) < 2 or frozenset(texts) in seen:
                         continue
                     seen.add(frozenset(texts))
-                    yield ScoredGroup(values, tuple((text, self._chrf(text, values.trg_text)) for text in texts))
+                    scored = tuple((text, self._chrf(text, values.trg_text)) for text in texts)
+                    yield ScoredGroup(values, scored, location_of(*location) if location else ())
                 if not seen:
                     fault = "fewer than two different translations that a judge may be shown"
                 self._last_reference[values.trg_lang] = values.trg_text
@@ -185,7 +189,7 @@ def _showable(texts: Sequence[str | None]) -> list[str]:
     return [text for text in dict.fromkeys(stripped) if text and FENCED.is_plain(text)]
 
 
-def _fault(values: TranslationRow, translations: Any) -> str | None:
+def _fault(values: TranslationRow, translations: Any, location: tuple[Any, ...]) -> str | None:
     for name, value in zip(COLUMNS, values, strict=True):
         if not isinstance(value, str) or not value.strip():
             return f"{name} is empty"
@@ -196,6 +200,10 @@ def _fault(values: TranslationRow, translations: Any) -> str | None:
             return f"{name}: {str(error).rstrip('.')}"
     if not isinstance(translations, list) or not all(text is None or isinstance(text, str) for text in translations):
         return "mt_texts is not a list of texts"
+    try:
+        location_of(*location)
+    except UserError as error:
+        return str(error)
     return None
 
 
@@ -204,4 +212,4 @@ def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:
     scores = [scale.score(chrf) for _, chrf in group.candidates]
     reference = group.row.trg_text
     singly = [analyse_candidate(reference, text) for text in texts]
-    return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly)
+    return (*group.row, texts, scores, analyse_group(reference, texts, scores), singly, *group.location)

@@ -13,6 +13,7 @@ from grrm.data.annotation.alignment import align_group, fault_line
 from grrm.data.annotation.groups import SCHEMA
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.groups import read_scored_groups
+from grrm.data.documents import LOCATION, file_locations, with_location
 from grrm.data.layouts.user_rows import COLUMNS
 from grrm.data.parquet import write_rows
 from grrm.errors import UserError
@@ -54,6 +55,7 @@ def relative_groups(
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
     groups, unusable = read_scored_groups(parquet)
+    locations = file_locations(parquet)
     rejected = list(unusable)
     rows: list[tuple[Any, ...]] = []
     rng = random.Random(seed)
@@ -70,10 +72,12 @@ def relative_groups(
             for order in _orders(members, orders, rng):
                 texts = [group["mt_texts"][index] for index in order]
                 copied = [group[name] for name in COLUMNS]
-                rows.append((*copied, texts, [scores[index] for index in order], *_analyses(group, texts, analysis)))
+                new_scores = [scores[index] for index in order]
+                location = locations[number - 1] if locations else ()
+                rows.append((*copied, texts, new_scores, *_analyses(group, texts, analysis), *location))
     if not rows:
         raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
-    write_rows(out, rows, SCHEMA)
+    write_rows(out, rows, with_location(SCHEMA, LOCATION if locations else ()))
     return ConversionReport(out, len(rows), tuple(rejected))
 
 

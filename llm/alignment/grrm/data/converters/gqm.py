@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import check_choice, integer_scores, read_groups
+from grrm.data.converters.intake import with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
 from grrm.errors import UserError
@@ -57,19 +58,22 @@ def convert_sft_gqm(
     analysis_key: str = "analysis",
     prompt_type: str = "ranking_score",
     add_example: bool = False,
+    context_segments: int = 0,
     seed: int = DEFAULT_SEED,
 ) -> ConversionReport:
     """Write `messages`: the group prompt as user, analysis and verdict as assistant, shuffled.
 
-    Raises UserError for an unknown prompt type and as `read_groups` does.
+    The prompt shows `context_segments` of each row's document, as the judge does with that option. Raises UserError for
+    an unknown prompt type and as `read_groups` and `with_contexts` do.
     """
     check_prompt_type(prompt_type)
-    intake = read_groups(parquet, mt_key, score_key, analysis_key)
+    intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
 
     def build(rows: Order) -> pa.Table:
         batch = intake.table.take(rows)
         source, src_lang, trg_lang, candidates, scores, analysis = (column.combine_chunks() for column in batch.columns)
-        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
+        of_rows = [contexts[row] for row in rows.tolist()] if contexts else ()
+        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
         verdicts = _verdicts(scores, prompt_type)
         analyses = [taught_analysis(text, prompt_type) for text in analysis.to_pylist()]
         taught = list(zip(analyses, verdicts, strict=True))
@@ -118,6 +122,7 @@ def convert_rl_gqm(
     subgroup_augment: int = 0,
     shuffle_augment: int = 0,
     compat: bool = False,
+    context_segments: int = 0,
     seed: int = DEFAULT_SEED,
     prompt_types: tuple[str, ...] = PROMPT_TYPES,
 ) -> ConversionReport:
@@ -128,13 +133,15 @@ def convert_rl_gqm(
     orders them (`compat`: null for reordered rows, as in the original). The analysis is that of the whole group in
     every row.
 
+    Context is as in `convert_sft_gqm`.
+
     Holds the input columns once, and 16 bytes per output row. Raises UserError for a prompt type that is not among
     `prompt_types`, a negative number of augmentations and as `read_groups` does.
     """
     check_choice(prompt_type, prompt_types)
     if min(subgroup_augment, shuffle_augment) < 0:
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
-    intake = read_groups(parquet, mt_key, score_key, analysis_key)
+    intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
     groups, arrangement_ids, arrangements = _plan(sizes, subgroup_augment, shuffle_augment, seed)
     arranged = _Candidates(intake.table, arrangements)
@@ -143,7 +150,8 @@ def convert_rl_gqm(
         candidates, scores, indices = arranged.of(groups[rows], arrangement_ids[rows])
         batch = intake.table.select(["src_text", "src_lang", "trg_lang", "analysis"]).take(groups[rows])
         source, src_lang, trg_lang, analysis = (column.combine_chunks() for column in batch.columns)
-        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
+        of_rows = [contexts[row] for row in groups[rows].tolist()] if contexts else ()
+        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
         truths = pa.array([_ground_truth(key, prompt_type) for key in scores], pa.string())
         if compat:
             reordered = pa.array(arranged.is_reordered[arrangement_ids[rows]])

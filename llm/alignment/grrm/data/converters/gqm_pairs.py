@@ -13,6 +13,7 @@ import pyarrow as pa
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.gqm import SFT_SCHEMA, taught_analysis
 from grrm.data.converters.groups import integer_scores, read_groups
+from grrm.data.converters.intake import with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column
 from grrm.errors import UserError
@@ -33,6 +34,7 @@ def convert_pairs_gqm(
     add_example: bool = False,
     swaps: int = 1,
     choose: Choice = "random",
+    context_segments: int = 0,
     seed: int = DEFAULT_SEED,
 ) -> ConversionReport:
     """Write `prompt`, `chosen` and `rejected`, shuffled, for `run_dpo.py`: up to `swaps` pairs of each group.
@@ -49,7 +51,7 @@ def convert_pairs_gqm(
         raise UserError(f"swaps is {swaps}; it must be at least 1")
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet only")
-    intake = read_groups(parquet, mt_key, score_key, analysis_key)
+    intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
     all_scores = _scores_of_groups(intake.table["scores"].combine_chunks())
     rng = Random(seed)
     chosen = [(group, pair) for group, scores in enumerate(all_scores) for pair in swapped(scores, swaps, choose, rng)]
@@ -62,7 +64,8 @@ def convert_pairs_gqm(
         picked = [chosen[row] for row in rows.tolist()]
         batch = shown.take([group for group, _ in picked])
         source, src_lang, trg_lang, candidates = (column.combine_chunks() for column in batch.columns)
-        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example)
+        of_rows = [contexts[group] for group, _ in picked] if contexts else ()
+        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
         verdicts = [_verdicts(analyses[group], all_scores[group], pair, prompt_type) for group, pair in picked]
         right, wrong = zip(*verdicts, strict=True)
         return pa.table([prompts, pa.array(right), pa.array(wrong)], names=PAIR_SCHEMA.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, count, islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +14,14 @@ import pyarrow.compute as pc
 from tqdm import tqdm
 
 from grrm.data.convert import RejectedRow, log_rejected
+from grrm.data.documents import Context, file_contexts
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import RowTable, in_batches
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
+from grrm.gqm.context import context_texts
+from grrm.gqm.fences import FENCED
 from grrm.gqm.languages import display_name
 
 # A reference is text, and null where it is empty or the whole column is missing.
@@ -33,6 +37,30 @@ class Intake:
 
     table: pa.Table
     rejected: tuple[RejectedRow, ...]
+
+    def numbers(self) -> list[int]:
+        """The number in the file, from 1, of each usable row."""
+        rejected = {row.row for row in self.rejected}
+        usable = (number for number in count(1) if number not in rejected)
+        return list(islice(usable, self.table.num_rows))
+
+
+def with_contexts(intake: Intake, path: Path, n_segments: int) -> tuple[Intake, list[Context]]:
+    """The rows whose context a judge can be shown, and that context; without `n_segments` all, and no list.
+
+    The context is that of all rows of the file, usable or not. Raises UserError as `file_contexts` does.
+    """
+    if not n_segments:
+        return intake, []
+    of_file = file_contexts(path, n_segments)
+    numbers = intake.numbers()
+    contexts = [of_file[number - 1] for number in numbers]
+    is_safe = [all(map(FENCED.is_safe, context_texts(context))) for context in contexts]
+    reason = "a segment before it cannot be shown to a judge"
+    unsafe = [RejectedRow(number, reason) for number, safe in zip(numbers, is_safe, strict=True) if not safe]
+    log_rejected(path, unsafe)
+    rejected = sorted((*intake.rejected, *unsafe), key=lambda row: row.row)
+    return Intake(intake.table.filter(pa.array(is_safe)), tuple(rejected)), list(compress(contexts, is_safe))
 
 
 def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | None = None) -> Intake:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,7 @@ from grrm.data.convert import ConversionReport
 from grrm.data.converters.intake import read_usable
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import mt_prompt_column
+from grrm.data.documents import LOCATION, file_locations, with_location
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS, language_code
 
@@ -69,8 +72,8 @@ def convert_rl_mt(
 ) -> ConversionReport:
     """Write prompt, ability, data_source and extra_info; with `testset` also reward_model, whose truth is trg_text.
 
-    Rows are shuffled, those of a test set kept in order. Without trg_text a row has no reference, which only metrics
-    need; a test set needs it.
+    Rows are shuffled, those of a test set kept in order; document and position are carried over. Without trg_text a row
+    has no reference, which only metrics need; a test set needs it.
 
     `cross_lingual` (the original's `construct_towerx`) adds for each row one into a language drawn from the others of
     TOWER_LANGS, and shuffles once more; a row with a language outside TOWER_LANGS gets none and the number of these is
@@ -88,17 +91,20 @@ def convert_rl_mt(
             "trg_text": "text" if testset else "reference",
         },
     )
+    of_file = file_locations(parquet)
+    locations = [of_file[number - 1] for number in intake.numbers()] if of_file else []
     n_rows = intake.table.num_rows
     rows = np.arange(n_rows) if testset else shuffled_order(n_rows, seed)
     targets = np.full(n_rows, _OWN_TARGET, dtype=np.int8)
     if cross_lingual:
         rows, targets = _augment(parquet, intake.table, rows, testset, compat, seed)
 
-    schema = TEST_SCHEMA if testset else TRAIN_SCHEMA
+    schema = with_location(TEST_SCHEMA if testset else TRAIN_SCHEMA, LOCATION if locations else ())
 
     def build(positions: Order) -> pa.Table:
         batch = intake.table.take(rows[positions])
-        return _rows(batch, targets[positions], schema, keep_reference=compat)
+        location = _location_columns(locations, rows[positions])
+        return _rows(batch, targets[positions], location, schema, keep_reference=compat)
 
     order = shuffled_order(len(rows), seed) if cross_lingual else np.arange(len(rows))
     written = write_in_order(out, schema, order, build)
@@ -144,7 +150,15 @@ def _third_languages(src_lang: str, trg_lang: str) -> list[int]:
     return [index for index, language in enumerate(TOWER_LANGS) if language not in (src_lang, trg_lang)]
 
 
-def _rows(batch: pa.Table, targets: Targets, schema: pa.Schema, keep_reference: bool) -> pa.Table:
+def _location_columns(locations: Sequence[Sequence[Any]], rows: Order) -> list[pa.Array]:
+    """Document and position of the rows; no column where the file has none."""
+    columns = zip(*(locations[row] for row in rows.tolist()), strict=True) if locations else ()
+    return [pa.array(values, kind) for values, kind in zip(columns, (pa.string(), pa.int64()), strict=False)]
+
+
+def _rows(
+    batch: pa.Table, targets: Targets, location: list[pa.Array], schema: pa.Schema, keep_reference: bool
+) -> pa.Table:
     src_lang, trg_lang, source, reference = (column.combine_chunks() for column in batch.columns)
     is_own = targets == _OWN_TARGET
     sampled = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets, mask=is_own))
@@ -161,4 +175,4 @@ def _rows(batch: pa.Table, targets: Targets, schema: pa.Schema, keep_reference: 
     if "reward_model" in schema.names:
         style = pa.repeat(pa.scalar("rule"), len(is_own))
         columns.append(pa.StructArray.from_arrays([style, reference], ["style", "ground_truth"]))
-    return pa.table(columns, names=schema.names)
+    return pa.table(columns + location, names=schema.names)

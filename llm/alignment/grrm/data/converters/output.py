@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
+from grrm.data.documents import location_fields
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
+from grrm.data.layouts.user_rows import DOCUMENT, POSITION
 from grrm.data.task_json import render_tgt
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -102,6 +104,7 @@ def src_tgt(row: dict[str, Any]) -> dict[str, Any]:
         return {"src": render_chatml(row["prompt"]), "tgt": row["response"]}
     (user,) = row["prompt"]
     line = {"src": render_chatml(user["content"]), "tgt": _truth(row)}
+    line |= location_fields(row.get(DOCUMENT), row.get(POSITION))
     return line | {"rule_reward": _rule(row)} if row["ability"] == "ranking" else line
 
 

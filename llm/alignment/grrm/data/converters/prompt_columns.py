@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from grrm.data.documents import Context
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, group_prompt
+from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import gqm_prompt
@@ -34,8 +37,21 @@ def gqm_prompt_column(
     candidates: pa.ListArray,
     prompt_type: str,
     add_example: bool,
+    contexts: Sequence[Context] = (),
 ) -> pa.Array:
-    """`gqm_prompt` of every row, whose candidates are a list of at most 8 texts; otherwise like `mt_prompt_column`."""
+    """`gqm_prompt` of every row, whose candidates are a list of at most 8 texts; otherwise like `mt_prompt_column`.
+
+    With `contexts`, one of each row, it is the `group_prompt` that a judge with context is shown.
+    """
+    if contexts:
+        columns = (column.to_pylist() for column in (source, src_lang, trg_lang, candidates))
+        prompts = [
+            group_prompt(
+                TranslationTask(text, src, trg, context=context), texts, prompt_type, add_example, MAX_CONTEXT_SEGMENTS
+            )
+            for text, src, trg, texts, context in zip(*columns, contexts, strict=True)
+        ]
+        return pa.array(prompts, source.type)
     holes = [_HOLE] * MAX_CANDIDATES_TRAINED
     around, pair_ids = _around_holes(
         src_lang, trg_lang, lambda src, trg: gqm_prompt(_HOLE, holes, src, trg, prompt_type, add_example)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,13 @@ import pyarrow.parquet as pq
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import integer_scores
-from grrm.data.converters.intake import Intake, Kind, read_usable
+from grrm.data.converters.intake import Intake, Kind, read_usable, with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
+from grrm.data.documents import Context
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, single_prompt, with_shown_context
+from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import Span, sqm_prompt
@@ -52,6 +55,8 @@ class SingleJudge:
 
 
 def _sqm_prompt(task: TranslationTask, text: str) -> str:
+    if task.context is not None:  # as the judge with that option shows it
+        return single_prompt(with_shown_context(task, MAX_CONTEXT_SEGMENTS), FENCED.escape(text))
     return sqm_prompt(task.source, text, task.src_lang, task.trg_lang)
 
 
@@ -104,16 +109,19 @@ def convert_sft_sqm(
     mt_key: str = "mt_texts",
     score_key: str = "scores",
     analyses_key: str | None = "analyses",
+    context_segments: int = 0,
     seed: int = DEFAULT_SEED,
     judge: SingleJudge = SQM,
 ) -> ConversionReport:
     """Write `messages` for every candidate: the single prompt as user, its analysis and its score as assistant.
 
     `analyses_key` names a list of one analysis per candidate; None leaves them out. Scores lose their decimals. The
-    rows are shuffled. Raises UserError as `read_usable` does, and when two keys name the same column.
+    rows are shuffled. SQM's prompt shows `context_segments` of each row's document. Raises UserError as `read_usable`
+    and `with_contexts` do, and when two keys name the same column.
     """
     intake = _read(parquet, mt_key, score_key, analyses_key, judge.needs_reference)
-    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
+    intake, contexts = with_contexts(intake, parquet, context_segments)
+    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge, contexts)
     analyses = None if analyses_key is None else intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
     def response(at: int) -> tuple[str, list[Span]]:
@@ -139,6 +147,7 @@ def convert_rl_sqm(
     *,
     mt_key: str = "mt_texts",
     score_key: str = "scores",
+    context_segments: int = 0,
     seed: int = DEFAULT_SEED,
     judge: SingleJudge = SQM,
 ) -> ConversionReport:
@@ -147,7 +156,8 @@ def convert_rl_sqm(
     Raises UserError as `convert_sft_sqm`.
     """
     intake = _read(parquet, mt_key, score_key, None, judge.needs_reference)
-    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge)
+    intake, contexts = with_contexts(intake, parquet, context_segments)
+    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge, contexts)
 
     def build(chosen: Order) -> pa.Table:
         prompts = [prompt_of(at) for at in chosen.tolist()]
@@ -217,12 +227,14 @@ def _fault(scores: list[float | None] | None, counts: list[int | None], names: l
 
 
 def _candidates(
-    table: pa.Table, mt_key: str, score_key: str, judge: SingleJudge
+    table: pa.Table, mt_key: str, score_key: str, judge: SingleJudge, contexts: Sequence[Context]
 ) -> tuple[Callable[[int], str], npt.NDArray[np.int8]]:
     """Of all candidates, counted through the rows: what makes the prompt of one, and their whole scores."""
     lists = table[mt_key].combine_chunks()
     rows, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
     tasks = _tasks(table)
+    if contexts:
+        tasks = [replace(task, context=context) for task, context in zip(tasks, contexts, strict=True)]
 
     def prompt_of(candidate: int) -> str:
         return judge.prompt(tasks[rows[candidate]], texts[candidate])

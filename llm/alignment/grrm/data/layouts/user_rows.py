@@ -17,6 +17,8 @@ from grrm.errors import UserError, UserErrors
 from grrm.gqm.languages import display_name
 
 COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
+DOCUMENT, POSITION = "document", "position"  # optional: see `grrm.data.documents`
+OTHER_NAMES = {DOCUMENT: "page"}  # of LibreOffice's corpus
 _NESTED = "translation"  # the column of the hub's data sets that holds a text for each language
 _LANGUAGE_OF = {"src_text": "src_lang", "trg_text": "trg_lang"}
 Getter = Callable[[Row], Any]
@@ -71,6 +73,11 @@ class UserRows:
             raise UserError(mistakes[0] if missing else f"{table.name}: {mistakes[0]}")
         return NamedColumns(table, [sources[name] for name in columns], [languages.get(name) for name in columns])
 
+    def has(self, name: str) -> bool:
+        """True if the file has the column of our `name`. Raises UserError as `open_table`."""
+        table = open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
+        return self._source(name, table, {}) is not None
+
     def _source(self, name: str, table: RowTable, languages: Mapping[str, str | None]) -> str | None:
         """The column of the file, or part of one, behind our `name`; "" for a language that all rows have."""
         if name in self.columns:
@@ -79,6 +86,8 @@ class UserRows:
             return ""
         if name in table.names:
             return name
+        if OTHER_NAMES.get(name) in table.names and POSITION in table.names:
+            return OTHER_NAMES[name]
         lang = languages.get(_LANGUAGE_OF.get(name, ""))
         if lang in table.names:
             return lang
