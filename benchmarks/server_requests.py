@@ -7,7 +7,8 @@ import random
 
 from server_load import ID_MARK
 
-from grrm.data.convert import render_prompt, render_tgt
+from grrm.data.convert import render_prompt
+from grrm.data.task_json import render_tgt
 from grrm.gqm.chat import EOS_TEXT, render_chatml
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.rewards.protocol import request_from_groups

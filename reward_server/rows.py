@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from grrm.gqm.chat import EOS_TEXT, USER_START
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.gqm.mt_prompts import recover_mt_task
+from grrm.gqm.terms import read_terms
 from grrm.rewards.protocol import WireVerdict
 from grrm.rewards.rows_protocol import RowsRequest, RowTask
 
@@ -56,7 +57,9 @@ def find_task(src: str, tgt: str, special_tokens: Sequence[str]) -> TranslationT
         try:
             # A tokenizer of another family ends the label with a token that is not among ours.
             row = RowTask.model_validate_json(label[: label.rfind("}") + 1])
-            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference)
+            terms = read_terms(row.terms)
+            usable = () if isinstance(terms, str) else terms
+            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference, terms=usable)
         except ValidationError:
             reference = None
     prompt = _user_text(src, special_tokens)

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from grrm.data.convert import (
     convert_to_sft,
     convert_to_src_tgt,
-    parse_tgt,
     render_prompt,
     render_response,
-    render_tgt,
 )
 from grrm.data.parquet import TranslationRow, write_rows
+from grrm.data.task_json import parse_tgt, render_tgt
 from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask

@@ -8,10 +8,11 @@ from click.testing import CliRunner
 from support.converter_rows import Converter, Row, group, pair, rows_of, write
 
 from grrm.cli import grrm
-from grrm.data.convert import ConversionReport, parse_tgt
+from grrm.data.convert import ConversionReport
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
 from grrm.data.converters.output import enter_dataset, shuffled_order
+from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from grrm.data.convert import render_prompt, render_tgt
+from grrm.data.convert import render_prompt
 from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset
 from grrm.data.held_out import held_out_split
+from grrm.data.task_json import render_tgt
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import has_reference
 from grrm.gqm.groups import TranslationTask

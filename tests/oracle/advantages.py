@@ -14,7 +14,7 @@ Rewards = list[float]  # of the responses of a step, NaN without one
 
 @dataclass
 class Rollout:
-    """The responses of a rollout in order: reward, group, length; KL terms and a critic's values per token."""
+    """The responses of a rollout in order: reward, group, length; KL terms, a critic's values, severities per token."""
 
     rewards: Rewards
     groups: list[int]
@@ -22,6 +22,7 @@ class Rollout:
     kl: list[np.ndarray]
     arguments: dict[str, Any]
     values: list[np.ndarray] = field(default_factory=list)
+    severities: list[np.ndarray] = field(default_factory=list)
 
     @property
     def scored(self) -> list[int]:
@@ -102,6 +103,18 @@ def grpo(rollout: Rollout) -> list[np.ndarray]:
     return _per_response(rollout, value)
 
 
+def with_spans(base: Rule) -> Rule:
+    def rule(rollout: Rollout) -> list[np.ndarray]:
+        scored, weight = set(rollout.scored), rollout.arguments["span_weight"]
+        tokens = base(rollout)
+        for i, row in enumerate(tokens):
+            for t in range(len(row)) if i in scored else ():
+                row[t] -= weight * rollout.severities[i][t]
+        return tokens
+
+    return rule
+
+
 def without_std(rollout: Rollout) -> list[np.ndarray]:
     return _per_response(rollout, lambda i: _deviation(rollout, i))
 
@@ -161,6 +174,8 @@ def _whitened(tokens: list[np.ndarray], rows: list[int], scale: Callable[[float]
 RULES: dict[str, Rule] = {
     "grpo": grpo,
     "grpo_no_std": without_std,
+    "grpo_spans": with_spans(grpo),
+    "grpo_spans_no_std": with_spans(without_std),
     "dr_grpo": without_std,
     "rloo": rloo,
     "reinforce_plus_plus": reinforce_plus_plus,

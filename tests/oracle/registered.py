@@ -40,13 +40,17 @@ def _registered_rule(name: str, rollout: Rollout) -> list[np.ndarray]:
     from grrm.algorithms.advantages import ADVANTAGE_RULES, AdvantageInputs
 
     width = max(rollout.lengths)
-    kl_RT = np.stack([np.pad(row, (0, width - len(row))) for row in rollout.kl])
+
+    def stacked(rows: list[np.ndarray]) -> np.ndarray:
+        return np.stack([np.pad(row, (0, width - len(row))) for row in rows])
+
     inputs = AdvantageInputs(
         rewards_R=np.asarray(rollout.rewards),
         groups_R=np.asarray(rollout.groups),
         mask_RT=np.arange(width)[None] < np.asarray(rollout.lengths)[:, None],
-        kl_RT=kl_RT,
-        **{name: rollout.arguments[name] for name in ("kl_coeff", "gamma", "clip_range_score")},
+        kl_RT=stacked(rollout.kl),
+        severities_RT=stacked(rollout.severities) if rollout.severities else None,
+        **{name: rollout.arguments[name] for name in ("kl_coeff", "gamma", "clip_range_score", "span_weight")},
     )
     values_RT = ADVANTAGE_RULES[name](inputs)
     return [row[:n] for row, n in zip(values_RT, rollout.lengths, strict=True)]

@@ -8,7 +8,8 @@ NAN = float("nan")
 MIDDLE_SCORE = 5.0
 SCORED = ("scored", "duplicate")
 # What the documentation says of statuses that failure_policy does not name; all others are masked.
-PENALISED = ("unparsable_candidate", "wrong_language", "wrong_length", "source_copy", "repetition")
+PENALISED = ("unparsable_candidate", "wrong_language", "wrong_length", "source_copy", "repetition", "missing_term",
+             "wrong_placeholders", "over_limit", "wrong_formality")  # fmt: skip
 
 
 def group_rewards(candidates: list[dict[str, Any]], arguments: dict[str, Any]) -> list[float]:

@@ -18,6 +18,7 @@ from oracle.qwen2 import Rows, rows_of, token_scores
 from oracle.registered import advantage_rule, aggregation, policy_loss
 from oracle.rewards import NAN, group_rewards, length_penalty
 from oracle.run_files import Arrays, Run, State
+from oracle.spans import severities
 
 # Advantage rule, policy loss, and how the paper aggregates it.
 ALGORITHMS = {
@@ -126,7 +127,18 @@ class RlOracle:
                 self.comparison.add("log-probs, policy - reference", kl_T, one["kl"], scale=1.0)
                 self._note("kl in reward", np.abs(kl_T).max())
         index = [position for position, group in enumerate(groups) for _ in group["candidates"]]
-        return Rollout(rewards, index, list(lengths), kl, self.arguments)
+        return Rollout(rewards, index, list(lengths), kl, self.arguments, severities=self._severities(every))
+
+    def _severities(self, candidates: list[dict[str, Any]]) -> list[np.ndarray]:
+        """The weights of error spans per token, compared with the dump; none where the run did not read them."""
+        if candidates[0]["severities"] is None:
+            return []
+        weights = self.arguments["span_severities"]
+        rows = [severities(one, self.run.tokenizer.decode, weights) for one in candidates]
+        for row, one in zip(rows, candidates, strict=True):
+            self.comparison.add("reward", row, one["severities"])
+            self._note("error spans", row.max(initial=0.0))
+        return rows
 
     def _note_rewards(self, groups: list[dict[str, Any]], rollout: Rollout) -> None:
         """Note what the rewards of this rollout exercise."""

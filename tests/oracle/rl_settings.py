@@ -185,5 +185,7 @@ REGISTERED = {
     "kl_coeff": "0.05",
     "sapo_tau_pos": "0.7",
     "sapo_tau_neg": "1.4",
+    "span_weight": "0.3",
+    "span_severities": '{"minor": 2, "critical": 7}',
     "warmup_steps": "0",
 }

@@ -67,14 +67,18 @@ class Run:
     @cached_property
     def prompts(self) -> dict[tuple[str, str, str], list[int]]:
         """Token ids of every prompt of the data, by source and languages."""
-        tokenizer = Tokenizer.from_file(str(self.model / "tokenizer.json"))
         prompts = {}
         for line in Path(self.arguments["train_datasets"]).read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             task = json.loads(row["tgt"])
-            ids = tokenizer.encode(row["src"], add_special_tokens=False).ids
+            ids = self.tokenizer.encode(row["src"], add_special_tokens=False).ids
             prompts[task["source"], task["src_lang"], task["trg_lang"]] = ids
         return prompts
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return Tokenizer.from_file(str(self.model / "tokenizer.json"))
 
     @property
     def model(self) -> Path:

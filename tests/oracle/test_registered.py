@@ -22,6 +22,7 @@ ARGUMENTS = {
     "kl_coeff": 0.1,
     "gamma": 1.0,
     "clip_range_score": 0.8,
+    "span_weight": 0.3,
 }
 
 
@@ -52,7 +53,8 @@ def test_a_registered_rule_has_the_values_of_the_oracles(name: str) -> None:
     rng = np.random.default_rng(6)
     rewards = [0.3, 0.9, float("nan"), 0.1, -1.2, 0.5, float("nan"), float("nan"), 0.7]
     lengths = [3, 1, 2, 4, 2, 6, 1, 2, 5]
-    rollout = Rollout(rewards, [0, 0, 0, 1, 1, 1, 2, 2, 2], lengths, [rng.normal(size=n) for n in lengths], ARGUMENTS)
+    kl, severities = ([numbers(size=n) for n in lengths] for numbers in (rng.normal, rng.exponential))
+    rollout = Rollout(rewards, [0, 0, 0, 1, 1, 1, 2, 2, 2], lengths, kl, ARGUMENTS, severities=severities)
     ours, theirs = RULES[name](rollout), registered._registered_rule(name, rollout)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12)

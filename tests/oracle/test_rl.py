@@ -121,6 +121,7 @@ def test_every_registered_rule_and_loss(world: TinyWorld, tmp_path: Path, record
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     runs = {f"{output.parent.name}, {output.name}": Run(output, CONFIGS / YAML, chosen[output]) for output in chosen}
-    for answer in check(runs, record_property):
+    for output, answer in zip(chosen, check(runs, record_property), strict=True):
         assert answer.seen["unscored"]
         assert answer.seen["kl in reward"]
+        assert answer.seen.get("error spans", 0) > 0 or not ADVANTAGE_RULES[output.parent.name].needs_spans

@@ -10,7 +10,8 @@ import numpy as np
 from support.rl_processes import TinyWorld
 from support.tiny_policy import random_policy
 
-from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.groups import Candidate, Group, Status, Verdict
+from grrm.gqm.spans import ErrorSpan
 
 SPREAD = 0.2  # of weights: log-probs from 0 to -10, gradients of all layers of one size
 CONSTANT, OF_EOS = 3.0, 5.2  # a number that embeddings have at the same place, and that of the end of a text
@@ -57,7 +58,20 @@ def _verdict(group: Group) -> Verdict:
             score = hashlib.sha256(candidate.response.encode()).digest()[0] / 25.5
         statuses.append(status)
         scores.append(score)
-    return Verdict(tuple(statuses), tuple(scores))
+    return Verdict(tuple(statuses), tuple(scores), spans=tuple(map(_spans, group.candidates)))
+
+
+def _spans(candidate: Candidate) -> tuple[ErrorSpan, ...] | None:
+    """Two errors that overlap, at places that the text decides; none in a short text."""
+    if candidate.translation is None:
+        return None
+    n, draws = len(candidate.translation), hashlib.sha256(candidate.translation.encode()).digest()
+    if n < 4:
+        return ()
+    start = draws[1] % (n - 3)
+    severities = ("minor", "major", "critical")
+    first, second = (ErrorSpan(start + k, start + k + 2, severities[draws[2 + k] % 3]) for k in (0, 1))
+    return first, second
 
 
 def _status(position: int, sample: int, scores: list[float | None]) -> Status:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, make_client, rows_body
 
-from grrm.data.convert import render_tgt
+from grrm.data.task_json import render_tgt
 from grrm.gqm.groups import TranslationTask
 
 

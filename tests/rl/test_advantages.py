@@ -17,6 +17,7 @@ from grrm.algorithms.advantages.grpo import grpo_no_std
 from grrm.algorithms.policy_losses import POLICY_LOSSES
 from grrm.algorithms.policy_losses.interface import Aggregation
 
+ARRAYS = ("rewards_R", "groups_R", "mask_RT", "kl_RT", "values_RT", "severities_RT")
 GROUP_RULES = [name for name, rule in ADVANTAGE_RULES.items() if rule.compares_with_group]
 rules = pytest.mark.parametrize("rule", ADVANTAGE_RULES.values(), ids=list(ADVANTAGE_RULES))
 comparing = [name for name, rule in ADVANTAGE_RULES.items() if not rule.needs_critic]  # with other rows
@@ -36,7 +37,7 @@ def batches(draw, unscored=True):
     rewards = draw(st.lists(reward | st.just(np.nan) if unscored else reward, min_size=n_rows, max_size=n_rows))
     groups = draw(st.lists(st.integers(-2, 3), min_size=n_rows, max_size=n_rows))
     lengths = draw(st.lists(st.integers(0, 5), min_size=n_rows, max_size=n_rows))
-    kl_RT, values_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(2, n_rows, 6))
+    kl_RT, values_RT, spans_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(3, n_rows, 6))
     return inputs_of(
         rewards,
         groups,
@@ -47,16 +48,24 @@ def batches(draw, unscored=True):
         clip_range_score=8.0,
         values_RT=values_RT,
         gae_lambda=draw(st.sampled_from([0.0, 0.3, 1.0])),
+        severities_RT=np.maximum(spans_RT, 0),
+        span_weight=0.3,
     )
 
 
 def by_oracle(name, inputs):
     """What each rule's formula says, row by row and token by token."""
-    rows = inputs.mask_RT, inputs.kl_RT, inputs.values_RT
-    masks, kl, values = ([row[mask] for row, mask in zip(array, inputs.mask_RT, strict=True)] for array in rows)
-    arguments = {key: getattr(inputs, key) for key in ("kl_coeff", "gamma", "gae_lambda", "clip_range_score")}
+    rows = inputs.mask_RT, inputs.kl_RT, inputs.values_RT, inputs.severities_RT
+    masks, kl, values, severities = (
+        [row[mask] for row, mask in zip(array, inputs.mask_RT, strict=True)] for array in rows
+    )
+    arguments = {
+        key: getattr(inputs, key) for key in ("kl_coeff", "gamma", "gae_lambda", "clip_range_score", "span_weight")
+    }
     rewards, groups, lengths = inputs.rewards_R.tolist(), inputs.groups_R.tolist(), list(map(len, masks))
-    return padded(RULES[name](Rollout(rewards, groups, lengths, kl, arguments, values)), inputs.mask_RT.shape)
+    return padded(
+        RULES[name](Rollout(rewards, groups, lengths, kl, arguments, values, severities)), inputs.mask_RT.shape
+    )
 
 
 @pytest.mark.parametrize(("rule", "loss", "aggregation"), ALGORITHMS.values(), ids=list(ALGORITHMS))
@@ -88,6 +97,7 @@ def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
         mask_RT=np.pad(inputs.mask_RT[order], pad),
         kl_RT=np.pad(inputs.kl_RT[order], pad, constant_values=np.nan),
         values_RT=np.pad(inputs.values_RT[order], pad, constant_values=np.nan),
+        severities_RT=np.pad(inputs.severities_RT[order], pad, constant_values=np.nan),
     )
     np.testing.assert_array_equal(rule(moved), np.pad(rule(inputs)[order], pad))
 
@@ -96,21 +106,14 @@ def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
 @settings(max_examples=30, deadline=None)
 @given(inputs=batches())
 def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
-    before = [np.copy(getattr(inputs, name)) for name in ("rewards_R", "groups_R", "mask_RT", "kl_RT", "values_RT")]
+    before = {name: np.copy(getattr(inputs, name)) for name in ARRAYS}
     advantages_RT = rule(inputs)
     kept = ~np.isnan(inputs.rewards_R)
     assert not advantages_RT[~kept].any()
     assert not advantages_RT[~inputs.mask_RT].any()
-    without = dataclasses.replace(
-        inputs,
-        rewards_R=inputs.rewards_R[kept],
-        groups_R=inputs.groups_R[kept],
-        mask_RT=inputs.mask_RT[kept],
-        kl_RT=inputs.kl_RT[kept],
-        values_RT=inputs.values_RT[kept],
-    )
+    without = dataclasses.replace(inputs, **{name: getattr(inputs, name)[kept] for name in ARRAYS})
     np.testing.assert_array_equal(rule(without), advantages_RT[kept])
-    for name, array in zip(("rewards_R", "groups_R", "mask_RT", "kl_RT", "values_RT"), before, strict=True):
+    for name, array in before.items():
         np.testing.assert_array_equal(getattr(inputs, name), array, err_msg=f"{name} was modified")
 
 
@@ -174,6 +177,31 @@ def test_batch_without_token_columns_stays_empty(rule):
     assert rule(inputs).shape == (2, 0)
 
 
+@pytest.mark.parametrize(("name", "base"), [("grpo_spans", "grpo"), ("grpo_spans_no_std", "grpo_no_std")])
+@settings(max_examples=30, deadline=None)
+@given(inputs=batches())
+def test_without_error_spans_every_bit_is_that_of_the_base_rule(name, base, inputs):
+    expected = ADVANTAGE_RULES[base](inputs).tobytes()
+    weightless = dataclasses.replace(inputs, span_weight=0.0)
+    for severities_RT in (np.zeros(inputs.mask_RT.shape), None):
+        given = dataclasses.replace(inputs, severities_RT=severities_RT)
+        assert ADVANTAGE_RULES[name](given).tobytes() == expected
+    assert ADVANTAGE_RULES[name](weightless).tobytes() == expected
+
+
+def test_the_tokens_of_an_error_span_lose_its_severity():
+    severities_RT = np.array([[0, 5, 0.0], [1, 0, 9], [0, 10, 10]])
+    inputs = inputs_of([3, 5, np.nan], [0, 0, 0], [3, 2, 3], severities_RT=severities_RT, span_weight=0.1)
+    np.testing.assert_allclose(
+        ADVANTAGE_RULES["grpo_spans_no_std"](inputs), [[-1, -1.5, -1], [0.9, 1, 0], [0, 0, 0]], rtol=1e-12
+    )
+
+
+def test_in_a_group_of_equal_scores_the_spans_are_the_signal():
+    inputs = inputs_of([4, 4], [0, 0], [2, 1], severities_RT=np.array([[0, 5.0], [0, 0]]), span_weight=0.2)
+    np.testing.assert_array_equal(ADVANTAGE_RULES["grpo_spans"](inputs), [[0, -1], [0, 0]])
+
+
 def test_reinforce_plus_plus_needs_no_groups():
     alone = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [0, 1, 2], [1, 2, 3]))
     together = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [5, 5, 5], [1, 2, 3]))
@@ -199,7 +227,9 @@ def test_score_is_clipped_before_the_baseline():
 @rules
 def test_garbage_on_padding_and_unscored_rows_is_not_read(rule):
     kl_RT = np.array([[0.1, np.nan], [0.2, 0.3], [np.nan, np.inf]])
-    inputs = inputs_of([1, 2, np.nan], [0, 0, 0], [1, 2, 2], kl_RT=kl_RT, kl_coeff=0.5, values_RT=kl_RT)
+    inputs = inputs_of(
+        [1, 2, np.nan], [0, 0, 0], [1, 2, 2], kl_RT=kl_RT, kl_coeff=0.5, values_RT=kl_RT, severities_RT=kl_RT
+    )
     assert np.isfinite(rule(inputs)).all()
 
 

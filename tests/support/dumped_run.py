@@ -22,6 +22,7 @@ from grrm.rl.experience import group_advantages
 from grrm.rl.experience_maker import Experience
 from grrm.rl.records import Judged, ModelOutputs, Rolled
 from grrm.rl.reward_stage import Rewarder, RewardStage, RuleRewardStage, reward, shaping_config
+from grrm.rl.span_credit import SpanCredit
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
 
@@ -49,7 +50,12 @@ def a_group(position: int, name: str) -> Rolled:
 
 
 def write_run(
-    folder: Path, config: RLConfig, steps: int = 3, file_format: str = "jsonl", judge: Judge | None = None
+    folder: Path,
+    config: RLConfig,
+    steps: int = 3,
+    file_format: str = "jsonl",
+    judge: Judge | None = None,
+    credit: SpanCredit | None = None,
 ) -> Path:
     """A run of a few steps without a model, its groups judged by chrF or `judge`; the last one was aborted."""
     dump = RolloutDump(folder / ROLLOUTS, file_format, first_step=1)
@@ -60,7 +66,7 @@ def write_run(
     if config.use_rule_reward:
         stage: Rewarder = RuleRewardStage(config.rule_reward, shaping, policy)
     else:
-        stage = RewardStage(judge or TextMetricJudge(), shaping, policy)
+        stage = RewardStage(judge or TextMetricJudge(), shaping, policy, credit)
     draw = np.random.default_rng(3)
     for step in range(1, steps + 1):
         groups = [

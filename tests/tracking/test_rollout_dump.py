@@ -48,6 +48,8 @@ def test_everything_about_a_group_comes_back(tmp_path, file_format):
         "advantage": 0.0,
         "kl": None,
         "values": None,
+        "spans": None,
+        "severities": None,
     }
     assert not list(tmp_path.glob(".*"))
 

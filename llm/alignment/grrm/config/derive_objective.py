@@ -12,6 +12,7 @@ from grrm.config.keys.objective import CriticConfig, PolicyLossConfig
 from grrm.config.problems import Problems
 from grrm.config.stage_config import RLConfig
 from grrm.gqm.groups import Status
+from grrm.gqm.spans import severity_weights
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS
 
 P = TypeVar("P", bound=PolicyLossConfig)
@@ -21,7 +22,7 @@ _AS_THE_POLICY = ("learning_rate", "weight_decay", "lr_scheduler_type", "warmup_
 
 def derive_objective(config: RLConfig, problems: Problems) -> RLConfig:
     """`config` with a rule, a loss, and a value for each of their keys. Notes keys that would be ignored."""
-    for step in (_algorithm, _without_std, _rule, _failures, _normalisation, _kl):
+    for step in (_algorithm, _without_std, _rule, _failures, _normalisation, _kl, _spans):
         config = config.model_copy(update=step(config, problems))
     return derive_policy_loss(config, problems)
 
@@ -147,6 +148,19 @@ def _kl(config: RLConfig, problems: Problems) -> dict[str, Any]:
         "kl_coeff": or_else(config.kl_coeff, 0.02) if in_reward else 0.0,
         "kl_loss_coeff": or_else(config.kl_loss_coeff, 0.0 if in_reward else 0.001),
     }
+
+
+def _spans(config: RLConfig, problems: Problems) -> dict[str, Any]:
+    names = ("span_weight", "span_severities")
+    idle = [name for name in names if getattr(config, name) != keys_of(RLConfig)[name].default]
+    if idle and not ADVANTAGE_RULES[config.advantage_rule].needs_spans:
+        problems.notice(
+            f"{' and '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect with advantage_rule "
+            f"{config.advantage_rule}, which reads no error spans."
+        )
+    with problems.noted():
+        return {"span_severities": severity_weights(config.span_severities)}
+    return {}
 
 
 def derive_critic(config: RLConfig, problems: Problems) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.problems import Problems
 from grrm.config.stage_config import RLConfig
 from grrm.http_client.pool import checked_url
-from grrm.judges.registry import check_judge_name, judge_names
+from grrm.judges.plug_in import is_plug_in
+from grrm.judges.registry import check_judge_name, judge_names, spec_of
 from grrm.judges.sources import JudgeSource, read_sources
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
@@ -28,6 +30,7 @@ def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems
     with problems.noted():
         read_gates(config.reward_gates)
     check_routes(config, problems)
+    _check_spans(config, problems)
     if config.use_rule_reward and config.rule_reward in FINAL_RULES:
         for key in ("score_scale_factor", "default_reward", "failure_policy"):
             if key in explicit:
@@ -90,6 +93,27 @@ def _check_judge_inside(config: RLConfig, explicit: Set[str], problems: Problems
         )
     if "reward_prompt_type" in explicit and not config.reward_model_name_or_path:
         problems.add("reward_prompt_type has no effect without reward_model_name_or_path; remove the key.")
+
+
+def _check_spans(config: RLConfig, problems: Problems) -> None:
+    """Notes an advantage rule of error spans with rewards that have none; what a server's judge marks is unknown."""
+    if not ADVANTAGE_RULES[config.advantage_rule].needs_spans:
+        return
+    has_judge = not (config.use_rule_reward or config.reward_protocol == "paddlenlp")
+    if has_judge and config.use_rm_server:
+        return
+    with problems.noted():
+        sources = read_sources(config.reward_sources) if config.reward_sources else ()
+        judges = [source.judge for source in sources] or [config.reward_judge]
+        if not has_judge or config.reward_model_name_or_path or not any(map(_may_mark_errors, judges)):
+            problems.add(
+                f"advantage_rule {config.advantage_rule} needs a judge that marks error spans; set reward_judge: spans,"
+                " add it to reward_sources, or use another rule."
+            )
+
+
+def _may_mark_errors(name: str) -> bool:
+    return is_plug_in(name) or spec_of(name).marks_errors or spec_of(name).needs == "servers"
 
 
 def _check_context(config: RLConfig, sources: Iterable[JudgeSource], problems: Problems) -> None:

@@ -61,12 +61,12 @@ def _convert_option(value: Any, hint: Any) -> Any:
         return [_convert_option(item, member) for item in _items(value)]
     if origin is dict:
         mapping = json.loads(value) if isinstance(value, str) else value
-        of_names = get_args(hint)[1] is str
+        member = get_args(hint)[1]
         if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping):
             raise ValueError
-        if of_names and not all(isinstance(name, str) for name in mapping.values()):
+        if member is str and not all(isinstance(name, str) for name in mapping.values()):
             raise ValueError
-        return mapping
+        return {name: _as_float(number) for name, number in mapping.items()} if member is float else mapping
     return _SCALARS[hint](value)
 
 
@@ -134,5 +134,7 @@ def _describe_option(hint: Any) -> str:
     if origin is list:
         return f"a list ({_describe_option(get_args(hint)[0])})"
     if origin is dict:
-        return "a mapping of names to names" if get_args(hint)[1] is str else "mappings"
+        return {str: "a mapping of names to names", float: "a mapping of names to numbers"}.get(
+            get_args(hint)[1], "mappings"
+        )
     return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[hint]

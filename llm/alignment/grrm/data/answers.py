@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from grrm.data.chats import messages_fault
-from grrm.data.convert import ConversionReport, parse_tgt, write_lines
+from grrm.data.convert import ConversionReport, write_lines
 from grrm.data.layouts.opening import open_table
+from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml_turns
 from grrm.rewards.verified import Truth

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,17 +24,19 @@ from grrm.data.documents import LOCATION, located, location_columns, location_fi
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
+from grrm.data.task_json import render_tgt
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
+from grrm.gqm.spans import read_marked
+from grrm.gqm.terms import has_term, read_terms
 
 logger = logging.getLogger(__name__)
 
-_TRAILING_CONTROL_TOKENS = re.compile(r"(?:\s|<\|[^|<>]*\|>)*")
 _FENCE = "```"
-_TGT_KEYS = ("source", "src_lang", "trg_lang", "reference")
+EXTRAS = ("terms", "mt_texts", "spans")  # optional columns: glossary terms, translations with marked errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,9 @@ def convert_to_src_tgt(
     A row without trg_text, or a file without that column, gives tasks without a reference, which only metrics need.
     Lines have the place of their row in a document, if any. Rows whose number is in `without` are left out silently.
 
+    A column `terms` gives tasks glossary terms (`gqm.terms.read_terms`), each of which the source has; `mt_texts` and
+    `spans`, as `grrm annotate` imports them, give it translations with marked errors.
+
     With `as_messages` lines have `messages` in place of `src`; the trainer's tokenizer applies its template to them.
 
     Raises UserError for an unknown prompt type, an unreadable or empty file, or one without a usable row.
@@ -102,7 +106,7 @@ def convert_to_src_tgt(
     def line(task: TranslationTask) -> dict[str, Any]:
         return _prompt_fields(task, prompt_type, as_messages) | {"tgt": render_tgt(task)}
 
-    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION), without)
+    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION, *EXTRAS), without)
 
 
 def convert_to_sft(
@@ -179,31 +183,6 @@ def render_response(translation: str, prompt_type: str) -> str:
     return f"<answer>{translation}</answer>" if prompt_type == "SSR" else translation
 
 
-def render_tgt(task: TranslationTask) -> str:
-    """The task as compact JSON with exactly the keys source, src_lang, trg_lang, reference."""
-    fields = {name: getattr(task, name) for name in _TGT_KEYS}
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-def parse_tgt(tgt: str) -> TranslationTask | None:
-    """The task in a `tgt` made by `render_tgt`, None when it is anything else.
-
-    Control tokens after the JSON are ignored: PaddleNLP decodes labels with special tokens kept. Unknown keys are
-    ignored; a missing or null reference gives a task without one.
-    """
-    text = tgt.lstrip()
-    try:
-        fields, end = json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict) or not _TRAILING_CONTROL_TOKENS.fullmatch(text, end):
-        return None
-    values: list[Any] = [fields.get(name) for name in _TGT_KEYS]
-    if not all(isinstance(value, str) and value for value in values[:3]) or not isinstance(values[3], str | None):
-        return None
-    return TranslationTask(*values)
-
-
 def write_lines(
     rows: Path | UserRows,
     out_jsonl: Path,
@@ -255,7 +234,7 @@ def _convert(
 ) -> ConversionReport:
     require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line_of = partial(_line, prompt_type=prompt_type, make_line=make_line, optional=optional)
-    columns = COLUMNS + tuple(name for name in optional if name in LOCATION)
+    columns = COLUMNS + tuple(name for name in optional if name not in COLUMNS)
     return write_lines(rows, out_jsonl, columns, line_of, optional, without)
 
 
@@ -273,9 +252,15 @@ def _line(
     if (reason := _fault(texts, prompt_type, optional)) is not None:
         return reason
     source, reference, src_lang, trg_lang = texts
-    task = TranslationTask(source, src_lang, trg_lang, reference)
+    document, position, *extras = (*values[len(COLUMNS) :], *[None] * len(LOCATION + EXTRAS))[: len(LOCATION + EXTRAS)]
+    terms, marked = read_terms(extras[0]), read_marked(*extras[1:])
+    if isinstance(terms, str) or isinstance(marked, str):
+        return terms if isinstance(terms, str) else str(marked)
+    if absent := next((term for term, _ in terms if not has_term(source, term)), None):
+        return f"terms has a term that is not in src_text {absent[:80]!r}"
+    task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms, marked=marked)
     try:
-        return make_line(task) | location_fields(*values[len(COLUMNS) :])
+        return make_line(task) | location_fields(document, position)
     except UserError as error:  # a language the prompt cannot name, a document without positions
         return str(error)
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from grrm.data.chats import MESSAGES, RenderMessages, chat_texts
-from grrm.data.convert import parse_tgt
 from grrm.data.documents import LocatedRow, contexts_of
+from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import recover_mt_task

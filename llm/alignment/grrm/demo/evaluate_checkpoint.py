@@ -21,6 +21,7 @@ from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.startup import configure_process
 
+_TASK = ("source", "src_lang", "trg_lang", "reference", "data_source")
 _PAYLOAD = ("greedy", "sampled", "greedy_response")
 
 
@@ -155,7 +156,8 @@ def scores_record(scores: PolicyScores) -> dict[str, Any]:
     """Scores as written to scores.json; each example carries its task's fields beside its outputs."""
     record = asdict(scores)
     record["examples"] = [
-        {**example["task"], **{name: example[name] for name in _PAYLOAD}} for example in record["examples"]
+        {name: example["task"][name] for name in _TASK} | {name: example[name] for name in _PAYLOAD}
+        for example in record["examples"]
     ]
     return record
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from grrm.gqm.spans import GroupSpans, Marked
+from grrm.gqm.terms import Terms
+
 
 class Status(str, Enum):
     """The reason for which a candidate does or does not carry a score; every candidate has exactly one."""
@@ -20,6 +23,10 @@ class Status(str, Enum):
     WRONG_LENGTH = "wrong_length"  # a gate: far too long or short for its source
     SOURCE_COPY = "source_copy"  # a gate: the source and not a translation of it
     REPETITION = "repetition"  # a gate: repeats itself
+    MISSING_TERM = "missing_term"  # a gate: a term of the glossary is translated otherwise
+    WRONG_PLACEHOLDERS = "wrong_placeholders"  # a gate: not the placeholders and tags of the source
+    OVER_LIMIT = "over_limit"  # a gate: more characters or lines than there may be
+    WRONG_FORMALITY = "wrong_formality"  # a gate: words of the other form of address
     SINGLE_CANDIDATE = "single_candidate"  # fewer than two distinct translations: nothing to compare
     TOO_LONG = "too_long"  # the judge's prompt would exceed its limit
     TOO_MANY_CANDIDATES = "too_many_candidates"  # more distinct translations than identifiers
@@ -47,7 +54,8 @@ class TranslationTask:
     """One source text to translate; languages are two-letter codes or display names.
 
     `data_source` names the data that the task is from, where a run mixes several. A question to answer is such a task
-    too, without languages: its reference is what the answer is judged by.
+    too, without languages: its reference is what the answer is judged by. `terms` are the entries of a glossary that
+    its translation has to follow, `marked` are translations of it with the errors that people marked.
 
     `context` has the segments before the source in its document, nearest last: none before the first, None where
     nobody looked for them.
@@ -59,6 +67,8 @@ class TranslationTask:
     reference: str | None = None
     data_source: str = ""
     context: tuple[ContextSegment, ...] | None = None
+    terms: Terms = ()
+    marked: Marked = ()
 
     @property
     def is_translation(self) -> bool:
@@ -123,6 +133,9 @@ class Verdict:
 
     Where the group was judged in several orders of its candidates, `order_scores` has the scores of each, aligned like
     `scores`; a verdict mixed of several judges' has theirs in `parts`.
+
+    A judge that marks errors gives `spans`, ranges of each candidate's translation, None for a candidate that it did
+    not look at; one that marks none leaves () there.
     """
 
     statuses: tuple[Status, ...]
@@ -134,8 +147,11 @@ class Verdict:
     order_scores: tuple[tuple[float | None, ...], ...] = ()
     rejections: tuple[str, ...] = ()
     parts: tuple[PartVerdict, ...] = ()
+    spans: GroupSpans = ()
 
     def __post_init__(self) -> None:
+        if self.spans and len(self.spans) != len(self.scores):
+            raise ValueError(f"error spans of {len(self.spans)} candidates for {len(self.scores)} scores")
         if len(self.statuses) != len(self.scores):
             raise ValueError(f"{len(self.statuses)} statuses for {len(self.scores)} scores")
         for status, score in zip(self.statuses, self.scores, strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grrm.gqm.groups import Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.gqm.spans import joined_spans
 from grrm.judges.deadline import CallThread, DeadlinePassed
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardServerError
@@ -140,6 +141,7 @@ def _mixed(answers: Sequence[Answer]) -> Verdict:
         attempts=sum(verdict.attempts for verdict in own),
         tokens=sum(verdict.tokens for verdict in own),
         rejections=tuple(reason for verdict in own for reason in verdict.rejections),
+        spans=joined_spans([verdict.spans for verdict in own], len(own[0].statuses)),
     )
 
 

@@ -14,6 +14,7 @@ from grrm.judges import (  # noqa: F401 - a line for each module
     pairwise,
     rubric,
     server,
+    spans,
     sqm,
     text_metric,
     value_head,

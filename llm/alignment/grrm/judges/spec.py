@@ -80,6 +80,7 @@ class JudgeSpec:
         needs: what it needs of the process that opens it.
         reference: whether it reads the reference of a task, and whether it needs one.
         of_answers: True if it judges answers to a question instead of translations.
+        marks_errors: True if its verdicts have the error spans of each translation.
     """
 
     name: str
@@ -88,6 +89,7 @@ class JudgeSpec:
     needs: Needs = "nothing"
     reference: Reference = "unread"
     of_answers: bool = False
+    marks_errors: bool = False
 
     def read(self, values: Mapping[str, object]) -> JudgeOptions:
         """Read the options from plain values. Raises UserError for an unknown name or a wrong value."""
@@ -100,12 +102,18 @@ SPECS: dict[str, JudgeSpec] = {}  # of the judges whose modules are imported; se
 
 
 def judge(
-    *names: str, help: str, needs: Needs = "nothing", reference: Reference = "unread", of_answers: bool = False
+    *names: str,
+    help: str,
+    needs: Needs = "nothing",
+    reference: Reference = "unread",
+    of_answers: bool = False,
+    marks_errors: bool = False,
 ) -> Callable[[type[Options]], type[Options]]:
     """Register a judge by the class of its options; the arguments are attributes of its `JudgeSpec`."""
 
     def register(options: type[Options]) -> type[Options]:
-        SPECS.update({name: JudgeSpec(name, help, options, needs, reference, of_answers) for name in names})
+        for name in names:
+            SPECS[name] = JudgeSpec(name, help, options, needs, reference, of_answers, marks_errors)
         return options
 
     return register

@@ -13,6 +13,7 @@ from grrm.models.hub import checkpoint_folder
 from grrm.models.template_trial import MIB, SECONDS, runs_away
 
 CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
+WINDOW = 16  # tokens that are decoded again and again to find the next one in a text
 
 
 def load_tokenizer(directory: str | Path) -> Any:
@@ -133,6 +134,44 @@ def token_spans(tokenizer: Any) -> Callable[[str], list[tuple[int, int]]]:
         return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     return lambda text: _decoded_spans(text, encode(text), decode)
+
+
+def sampled_spans(tokenizer: Any) -> Callable[[Sequence[int], str], list[tuple[int, int]]]:
+    """Sampled ids and the text of `response_decoder` to the [start, end) characters of each token in it.
+
+    Ids need not be those of `encoder`. Tokens that are parts of one character all have it; special tokens have none.
+    """
+    decode, spans_of, encode = response_decoder(tokenizer), token_spans(tokenizer), encoder(tokenizer)
+
+    def locate(ids: Sequence[int], text: str) -> list[tuple[int, int]]:
+        usual = encode(text)
+        n = len(usual)
+        if list(ids[:n]) == usual and decode(usual) == text and not decode(ids[n:]):
+            return spans_of(text) + [(len(text), len(text))] * (len(ids) - n)
+        return _prefix_spans(text, ids, decode)
+
+    return locate
+
+
+def _prefix_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[tuple[int, int]]:
+    """The spans of tokens by what the first ones decode to, where a part of a character shows as another one.
+
+    Tokens that are found are left out from then on, unless the others then decode otherwise, as where a decoder drops
+    the space before the first word.
+    """
+    spans: list[tuple[int, int]] = []
+    first, offset, start = 0, 0, 0
+    for number in range(1, len(ids) + 1):
+        prefix = decode(ids[first:number])
+        end = offset + _n_common(text[offset : offset + len(prefix)], prefix)
+        is_complete = end == offset + len(prefix)
+        spans.append((start, end if is_complete else max(end, start + 1)))
+        start = end
+        if is_complete and number - first >= WINDOW:
+            following = decode(ids[number : number + WINDOW]).rstrip("\ufffd")
+            if following and text.startswith(following, end):
+                first, offset = number, end
+    return spans
 
 
 def _decoded_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[tuple[int, int]]:

@@ -29,9 +29,19 @@ class FailureAction(str, Enum):
     ABORT = "abort"  # the run stops
 
 
+# What a gate keeps from being judged.
 GATE_FAILURES = frozenset(
-    {Status.WRONG_LANGUAGE, Status.WRONG_LENGTH, Status.SOURCE_COPY, Status.REPETITION}
-)  # what a gate keeps from being judged
+    {
+        Status.WRONG_LANGUAGE,
+        Status.WRONG_LENGTH,
+        Status.SOURCE_COPY,
+        Status.REPETITION,
+        Status.MISSING_TERM,
+        Status.WRONG_PLACEHOLDERS,
+        Status.OVER_LIMIT,
+        Status.WRONG_FORMALITY,
+    }
+)
 
 # Only output of the policy that cannot be used is penalised. The rest is masked: failures and limits of the judge are
 # not the policy's fault, a text that the judge cannot be shown may be faithful to its source, and a group with a single
@@ -46,6 +56,10 @@ DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
         Status.WRONG_LENGTH: FailureAction.PENALTY,
         Status.SOURCE_COPY: FailureAction.PENALTY,
         Status.REPETITION: FailureAction.PENALTY,
+        Status.MISSING_TERM: FailureAction.PENALTY,
+        Status.WRONG_PLACEHOLDERS: FailureAction.PENALTY,
+        Status.OVER_LIMIT: FailureAction.PENALTY,
+        Status.WRONG_FORMALITY: FailureAction.PENALTY,
         Status.SINGLE_CANDIDATE: FailureAction.MASK,
         Status.TOO_LONG: FailureAction.MASK,
         Status.TOO_MANY_CANDIDATES: FailureAction.MASK,

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Protocol
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import LANG_NAMES, language_code
+from grrm.rewards.gate_options import require_number
+from grrm.rewards.text_gates import FormalityGate, LimitGate, PlaceholdersGate, TermsGate
 
 
 class Gate(Protocol):
@@ -41,8 +43,8 @@ class LanguageGate:
     min_letters: int = 12
 
     def __post_init__(self) -> None:
-        _require(self, "margin", 0, 1)
-        _require(self, "min_letters", 0)
+        require_number(self, "margin", 0, 1)
+        require_number(self, "min_letters", 0)
         _lingua()
 
     def passes(self, task: TranslationTask, text: str) -> bool:
@@ -68,9 +70,9 @@ class LengthGate:
     slack: int = 20
 
     def __post_init__(self) -> None:
-        _require(self, "low", 0)
-        _require(self, "high", self.low)
-        _require(self, "slack", 0)
+        require_number(self, "low", 0)
+        require_number(self, "high", self.low)
+        require_number(self, "slack", 0)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
@@ -91,8 +93,8 @@ class CopyGate:
     min_letters: int = 12
 
     def __post_init__(self) -> None:
-        _require(self, "share", 0, 1)
-        _require(self, "min_letters", 0)
+        require_number(self, "share", 0, 1)
+        require_number(self, "min_letters", 0)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
@@ -114,8 +116,8 @@ class RepetitionGate:
     min_runs: int = 24
 
     def __post_init__(self) -> None:
-        _require(self, "share", 0, 1)
-        _require(self, "min_runs", 1)
+        require_number(self, "share", 0, 1)
+        require_number(self, "min_runs", 1)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
@@ -128,6 +130,10 @@ GATES: Mapping[str, type[Any]] = {
     "length": LengthGate,
     "copy": CopyGate,
     "repetition": RepetitionGate,
+    "terms": TermsGate,
+    "placeholders": PlaceholdersGate,
+    "limit": LimitGate,
+    "formality": FormalityGate,
 }
 
 
@@ -158,13 +164,6 @@ def read_gates(values: Mapping[str, Any]) -> Gates:
             require_known(f"option of gate {name!r}", option, [entry.name for entry in fields(GATES[name])])
         gates.append(GATES[name](**(options or {})))
     return Gates(tuple(gates))
-
-
-def _require(gate: Any, name: str, low: float, high: float = float("inf")) -> None:
-    value = getattr(gate, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        limits = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
-        raise UserError(f"Option {name!r} of a gate is {value!r}; give a number {limits}.")
 
 
 def _n_letters(text: str) -> int:

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer
 
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.gqm.groups import Candidate, ContextSegment, Group, Status, TranslationTask, Verdict
+from grrm.gqm.spans import Severity, span_fields, spans_in_order
+from grrm.gqm.terms import read_terms, terms_mapping
 from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
 from grrm.rewards.mixing import WirePart, part_fields, part_in_order
 
@@ -53,7 +55,11 @@ class WireSegment(WireModel):
 
 
 class WireGroup(WireModel):
-    """All samples of one prompt. `context`, left out where it is not known, has the nearest segment last."""
+    """All samples of one prompt.
+
+    `context`, left out where it is not known, has the nearest segment last. `terms` are glossary terms of the source
+    with their translations, for a gate.
+    """
 
     group_id: Identifier
     source: str
@@ -62,16 +68,21 @@ class WireGroup(WireModel):
     reference: str | None = None
     context: Annotated[list[WireSegment], Field(max_length=MAX_CONTEXT_SEGMENTS, fail_fast=True)] | None = None
     candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
+    terms: dict[str, Texts] = {}
 
     @model_validator(mode="after")
     def _unique_candidates(self) -> WireGroup:
         _refuse_repeats("candidate_id", [candidate.candidate_id for candidate in self.candidates])
+        if isinstance(fault := read_terms(self.terms), str):
+            raise ValueError(fault)
         return self
 
     @model_serializer(mode="wrap")
-    def _without_unknown_context(self, handler: Callable[[WireGroup], dict[str, Any]]) -> dict[str, Any]:
+    def _without_unknown(self, handler: Callable[[WireGroup], dict[str, Any]]) -> dict[str, Any]:
         fields = handler(self)
-        return {name: value for name, value in fields.items() if name != "context" or value is not None}
+        unknown = {"context"} if self.context is None else set()
+        unknown |= set() if self.terms else {"terms"}
+        return {name: value for name, value in fields.items() if name not in unknown}
 
 
 class ScoreRequest(WireModel):
@@ -102,8 +113,19 @@ class WireScore(WireModel):
         return self
 
 
+class WireSpan(WireModel):
+    """An error: characters from `start` up to `end` of a translation."""
+
+    start: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(gt=0)]
+    severity: Severity
+
+
 class WireVerdict(WireModel):
-    """The judge's answer for one group, candidates in the order of the request; `parts` are those of a mixture."""
+    """The judge's answer for one group, candidates in the order of the request; `parts` are those of a mixture.
+
+    A judge that marks errors has `spans` of each candidate, null for one that it did not look at.
+    """
 
     group_id: Identifier
     candidates: Annotated[list[WireScore], Field(fail_fast=True)]
@@ -113,11 +135,12 @@ class WireVerdict(WireModel):
     tokens: Annotated[int, Field(ge=0)] = 0
     rejections: Texts = []
     parts: Annotated[list[WirePart], Field(fail_fast=True)] = []
+    spans: Annotated[list[list[WireSpan] | None], Field(fail_fast=True)] = []
 
     @model_serializer(mode="wrap")
     def _without_empty_lists(self, handler: Callable[[WireVerdict], dict[str, Any]]) -> dict[str, Any]:
         fields = handler(self)
-        return {name: fields[name] for name in fields if fields[name] or name not in ("parts", "rejections")}
+        return {name: fields[name] for name in fields if fields[name] or name not in ("parts", "rejections", "spans")}
 
 
 class ScoreAnswer(WireModel):
@@ -174,6 +197,7 @@ def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
             "tokens": verdict.tokens,
             "rejections": list(verdict.rejections),
             "parts": [part_fields(part) | {"analysis": clean_text(part.analysis)} for part in verdict.parts],
+            "spans": [span_fields(spans) for spans in verdict.spans],
         }
     )
 
@@ -206,7 +230,9 @@ def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
 
 def task_of(group: WireGroup) -> TranslationTask:
     """The translation task that a group carries."""
-    task = TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference)
+    terms = read_terms(group.terms)
+    assert not isinstance(terms, str)  # by validation
+    task = TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference, terms=terms)
     if group.context is None:
         return task
     return replace(task, context=tuple(ContextSegment(part.source, part.translation) for part in group.context))
@@ -222,6 +248,7 @@ def _wire_group(index: int, group: Group) -> WireGroup:
         reference=None if task.reference is None else clean_text(task.reference),
         context=None if task.context is None else [_wire_segment(segment) for segment in task.context],
         candidates=[_wire_candidate(index, candidate) for candidate in group.candidates],
+        terms=terms_mapping(task.terms),
     )
 
 
@@ -247,6 +274,11 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     try:
         _check_ranking(wire.ranking, ids)
         parts = tuple(part_in_order(part, [index_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
+        spans = spans_in_order(
+            [None if own is None else [dict(span) for span in own] for own in wire.spans],
+            [index_of[candidate_id] for candidate_id in ids],
+            [candidate.translation for candidate in group.candidates],
+        )
     except ValueError as error:
         raise AnswerError(f"{where}: {error}") from error
     by_id = {score.candidate_id: score for score in wire.candidates}
@@ -259,6 +291,7 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
         wire.tokens,
         rejections=tuple(wire.rejections),
         parts=parts,
+        spans=spans,
     )
 
 

@@ -41,3 +41,4 @@ class RowTask(WireModel):
     src_lang: str
     trg_lang: str
     reference: str | None = None
+    terms: Annotated[dict[str, list[str]], Field(default_factory=dict)]

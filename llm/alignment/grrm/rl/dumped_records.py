@@ -65,6 +65,7 @@ def _record(
     """No advantage where a row has no reward."""
     none = (None,) * len(judged.rolled.token_ids)
     rewards_G = none if shaped is None else shaped.rewards
+    severities = judged.severities
     return group_record(
         step,
         judged.rolled.group,
@@ -78,5 +79,6 @@ def _record(
         use=use,
         signal=None if shaped is None else classify_group(shaped).value,
         token_ids_GT=judged.rolled.token_ids,
+        severities_GT=None if severities is None else [row_T.tolist() for row_T in severities],
         **{name: None if rows is None else [row_T.tolist() for row_T in rows] for name, rows in tokens_GT.items()},
     )

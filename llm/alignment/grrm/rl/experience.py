@@ -35,6 +35,7 @@ def group_advantages(
         gamma=config.gamma,
         clip_range_score=config.clip_range_score,
         gae_lambda=config.gae_lambda,
+        span_weight=config.span_weight,
     )
     inputs = normalized_rewards(inputs, moments)
     return inputs, batch_advantages(inputs, ADVANTAGE_RULES[config.advantage_rule], config.normalize_advantage)
@@ -44,15 +45,16 @@ def advantage_inputs(groups: Sequence[Scored], **settings: Any) -> AdvantageInpu
     """The global table of a rollout, rows in canonical order: position of the prompt, then sample number.
 
     Rows without a reward carry NaN. KL terms (policy minus reference log-probability) are included when every group has
-    both, values when every group has them. `settings` are the other fields of `AdvantageInputs`.
+    both, values and severities when every group has them. `settings` are the other fields of `AdvantageInputs`.
     """
-    rewards, index, lengths, kl, values = [], [], [], [], []
+    rewards, index, lengths, kl, values, severities = [], [], [], [], [], []
     for position, scored in enumerate(groups):
         rewards += [np.nan if reward is None else reward for reward in scored.shaped.rewards]
         index += [position] * len(scored.rolled.token_ids)
         lengths += [len(tokens) for tokens in scored.rolled.token_ids]
         kl += kl_rows(scored.outputs) or []
         values += scored.outputs.values or []
+        severities += scored.judged.severities or []
     width = max(lengths)
     return AdvantageInputs(
         rewards_R=np.asarray(rewards, dtype=np.float64),
@@ -60,6 +62,7 @@ def advantage_inputs(groups: Sequence[Scored], **settings: Any) -> AdvantageInpu
         mask_RT=np.arange(width)[None, :] < np.asarray(lengths)[:, None],
         kl_RT=pad_right(kl, width) if len(kl) == len(rewards) else None,
         values_RT=pad_right(values, width) if len(values) == len(rewards) else None,
+        severities_RT=pad_right(severities, width) if len(severities) == len(rewards) else None,
         **settings,
     )
 

@@ -39,13 +39,15 @@ class Judged:
     """A group with what its judge said.
 
     `row_rewards` are those of a server of PaddleNLP's row protocol, which gives no verdict. `measures` are values per
-    sample (None if undefined) whose means are logged.
+    sample (None if undefined) whose means are logged. `severities` are, per sample and token, the weights of the error
+    spans of the verdict, None where the advantage rule does not read them.
     """
 
     rolled: Rolled
     verdict: Verdict | None = None
     row_rewards: tuple[float, ...] | None = None
     measures: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    severities: list[NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ def _scored(
     if record["verdict"] is None:
         return Scored(Judged(rolled), _as_sent(record), outputs)
     verdict = verdict_of(record)
-    return Scored(Judged(rolled, verdict), shape_rewards(rolled.group, verdict, shaping, policy), outputs)
+    judged = Judged(rolled, verdict, severities=_per_token(record, "severities"))
+    return Scored(judged, shape_rewards(rolled.group, verdict, shaping, policy), outputs)
 
 
 def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:

@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config import RLConfig
 from grrm.config.keys.reward import RewardConfig
 from grrm.engine.openai_wire import WHICH_MODEL, completions_client, unanswered_because
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.spans import severity_weights
 from grrm.http_client.client import NoAnswer
 from grrm.http_client.exchange import token_from_file
 from grrm.inference.judge_sources import Host, open_mixture, token_of
@@ -32,19 +34,25 @@ from grrm.rewards.routing import RULE_OF, TRANSLATION, RewardRoutes
 from grrm.rewards.rule_rewards import rule_reward_function
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.reward_stage import Rewarder, RewardStage, RowRewardStage, RuleRewardStage
+from grrm.rl.span_credit import Locate, SpanCredit
 
 logger = logging.getLogger(__name__)
 STARTUP_S = 15.0
 
 
-def build_rewarder(config: RLConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str) -> Rewarder:
-    """The reward stage that the argument file selects."""
+def build_rewarder(
+    config: RLConfig, shaping: ShapingConfig, policy: FailurePolicy, eos_text: str, locate: Locate | None = None
+) -> Rewarder:
+    """The reward stage that the argument file selects; `locate` finds tokens in a response, for error spans."""
     if config.use_rule_reward:
         return RuleRewardStage(config.rule_reward, shaping, policy)
     if config.use_rm_server and config.reward_protocol == "paddlenlp":
         return RowRewardStage(reward_client(config), shaping, eos_text)
     judge = _judge(config) if config.reward_routes is None else routed_judge(config)
-    return RewardStage(_gated(judge, config), shaping, policy)
+    credit = None
+    if locate is not None and ADVANTAGE_RULES[config.advantage_rule].needs_spans:
+        credit = SpanCredit(locate, severity_weights(config.span_severities), judge.name)
+    return RewardStage(_gated(judge, config), shaping, policy, credit)
 
 
 def routed_judge(config: RLConfig) -> RoutedJudge:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from grrm.config import RLConfig
 from grrm.gqm.groups import Group, Status, Verdict
@@ -20,6 +22,7 @@ from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import FINAL_RULES, parts_of, rule_of_row, rule_reward_function
 from grrm.rewards.shaping import OverlongConfig, ShapedRewards, ShapingConfig, overlong_penalty, shape_rewards
 from grrm.rl.records import Judged, Rolled, Scored
+from grrm.rl.span_credit import SpanCredit, with_marks
 
 
 def shaping_config(config: RLConfig) -> ShapingConfig:
@@ -58,12 +61,14 @@ class RewardStage:
     """Judges groups and shapes their scores into rewards.
 
     `judge` is a `RewardClient` or an in-process judge. Raises whatever the client raises when no verdict can be had
-    (`RewardServerError`); it never invents a reward.
+    (`RewardServerError`); it never invents a reward. With `credit` the error spans of verdicts, or those that
+    people marked, become severities of tokens; their mean over a response is the measure `span_severity`.
     """
 
     judge: Judge
     shaping: ShapingConfig
     policy: FailurePolicy
+    credit: SpanCredit | None = None
     alarm: ConstantScoreAlarm = field(default_factory=lambda: ConstantScoreAlarm("the judge"))
 
     def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
@@ -73,7 +78,11 @@ class RewardStage:
             raise ValueError(f"the judge answered {len(verdicts)} verdicts for {len(groups)} groups")
         scored = (pair for verdict in verdicts for pair in zip(verdict.statuses, verdict.scores, strict=True))
         self.alarm.watch(score for status, score in scored if status is Status.SCORED and score is not None)
-        return [Judged(rolled, verdict) for rolled, verdict in zip(groups, verdicts, strict=True)]
+        if self.credit is None:
+            return [Judged(rolled, verdict) for rolled, verdict in zip(groups, verdicts, strict=True)]
+        verdicts = [with_marks(rolled.group, verdict) for rolled, verdict in zip(groups, verdicts, strict=True)]
+        severities = self.credit(groups, verdicts)
+        return list(map(_with_severities, groups, verdicts, severities))
 
     def shape(self, judged: Judged) -> ShapedRewards:
         """See `Rewarder`."""
@@ -146,6 +155,15 @@ class RuleRewardStage:
         if judged.row_rewards is not None:
             return _shape_final(judged, self.shaping)
         return _shape(judged, self.shaping, self.policy)
+
+
+def _with_severities(rolled: Rolled, verdict: Verdict, severities: list[NDArray[Any]]) -> Judged:
+    spans = verdict.spans or (None,) * len(severities)
+    means = [
+        None if own is None or not len(row_T) else float(row_T.mean())
+        for own, row_T in zip(spans, severities, strict=True)
+    ]
+    return Judged(rolled, verdict, measures={"span_severity": means}, severities=severities)
 
 
 def _shape_final(judged: Judged, shaping: ShapingConfig) -> ShapedRewards:

@@ -23,7 +23,7 @@ from grrm.gqm.groups import TranslationTask
 from grrm.models.cpu_layers import require_kernels, use_cpu_layers
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
-from grrm.models.tokenizer import load_tokenizer, response_decoder, stop_tokens
+from grrm.models.tokenizer import load_tokenizer, response_decoder, sampled_spans, stop_tokens
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
 from grrm.parallel.gloo import support_gloo
@@ -114,7 +114,11 @@ def train(config: RLConfig) -> None:
     worker = build_worker(engine, config, tokenizer)
     reference = reference_policy(config, args)
     rewarder = build_rewarder(
-        config, shaping_config(config), FailurePolicy.from_mapping(config.failure_policy), tokenizer.eos_token
+        config,
+        shaping_config(config),
+        FailurePolicy.from_mapping(config.failure_policy),
+        tokenizer.eos_token,
+        sampled_spans(tokenizer),
     )
     critic = build_critic(config, args, plan, ranks, tokenizer, checkpoint)
     scorer = TokenScorer(

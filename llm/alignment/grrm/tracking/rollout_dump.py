@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ import pyarrow.parquet as pq
 from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.gqm.spans import span_fields, spans_of_fields
+from grrm.gqm.terms import read_terms, terms_mapping
 from grrm.rewards.mixing import mix, part_fields
 from grrm.tracking.metrics_log import StepLines, finite, read_step_lines
 
@@ -26,6 +29,7 @@ GroupUse = Literal["trained", "rejected", "surplus", "aborted"]
 ROLLOUTS = "rollouts"  # the folder below output_dir
 _FAILURES = {Status.JUDGE_UNPARSABLE.value, Status.JUDGE_TIMEOUT.value, Status.JUDGE_UNREACHABLE.value}
 _ARGUMENTS = "arguments-step{}.json"
+_SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("severity", pa.string())])
 _CANDIDATE = pa.struct(
     [
         ("id", pa.string()),
@@ -39,6 +43,8 @@ _CANDIDATE = pa.struct(
         ("advantage", pa.float64()),
         ("kl", pa.list_(pa.float64())),
         ("values", pa.list_(pa.float64())),
+        ("spans", pa.list_(_SPAN)),
+        ("severities", pa.list_(pa.float64())),
     ]
 )
 _PART = pa.struct(
@@ -74,6 +80,7 @@ _SCHEMA = pa.schema(
         ("reference", pa.string()),
         ("data_source", pa.string()),
         ("context", pa.list_(pa.struct([("source", pa.string()), ("translation", pa.string())]))),
+        ("terms", pa.string()),
         ("use", pa.string()),
         ("signal", pa.string()),
         ("candidates", pa.list_(_CANDIDATE)),
@@ -94,6 +101,7 @@ def group_record(
     kl_GT: Sequence[Sequence[float]] | None = None,
     token_ids_GT: Sequence[Sequence[int]] | None = None,
     values_GT: Sequence[Sequence[float]] | None = None,
+    severities_GT: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """One group as a JSON-ready object.
 
@@ -103,16 +111,19 @@ def group_record(
 
     Where rewards came without a verdict (the row protocol), `statuses_G` says what is known (None: the candidate was
     not judged) and there are no scores. `kl_GT` has the terms of the KL penalty per token where it is in the reward,
-    `token_ids_GT` the sampled tokens, which the text need not determine, `values_GT` the critic's values where there
-    is one.
+    `token_ids_GT` the sampled tokens, which the text need not determine.
+
+    `values_GT` are the critic's values and `severities_GT` the weights of error spans, where the advantage rule reads
+    them.
 
     Raises ValueError when lengths differ.
     """
     statuses = statuses_G if verdict is None else verdict.statuses
     nothing = (None,) * len(group.candidates)
     scores = nothing if verdict is None else verdict.scores
-    per_token = (nothing if rows_GT is None else rows_GT for rows_GT in (kl_GT, token_ids_GT, values_GT))
-    columns = (group.candidates, statuses, scores, rewards_G, advantages_G, *per_token)
+    per_token = (nothing if rows_GT is None else rows_GT for rows_GT in (kl_GT, token_ids_GT, values_GT, severities_GT))
+    spans = (verdict.spans if verdict is not None else ()) or nothing
+    columns = (group.candidates, statuses, scores, rewards_G, advantages_G, spans, *per_token)
     if len({len(column) for column in columns}) != 1:
         raise ValueError(f"group {group.group_id!r} has columns of lengths {[len(column) for column in columns]}")
     return {
@@ -124,6 +135,7 @@ def group_record(
         "reference": group.task.reference,
         "data_source": group.task.data_source,
         "context": None if group.task.context is None else [part._asdict() for part in group.task.context],
+        "terms": json.dumps(terms_mapping(group.task.terms), ensure_ascii=False) if group.task.terms else None,
         "use": use,
         "signal": signal,
         "candidates": [
@@ -139,8 +151,12 @@ def group_record(
                 "advantage": advantage,
                 "kl": None if kl_T is None else list(kl_T),
                 "values": None if values_T is None else list(values_T),
+                "spans": span_fields(own),
+                "severities": None if severities_T is None else list(severities_T),
             }
-            for candidate, status, score, reward, advantage, kl_T, ids_T, values_T in zip(*columns, strict=True)
+            for candidate, status, score, reward, advantage, own, kl_T, ids_T, values_T, severities_T in zip(
+                *columns, strict=True
+            )
         ],
         "verdict": None
         if verdict is None
@@ -160,7 +176,9 @@ def group_of(record: Mapping[str, Any]) -> Group:
     data_source = record.get("data_source") or ""
     context = record.get("context")
     shown = None if context is None else tuple(ContextSegment(part["source"], part["translation"]) for part in context)
-    task = TranslationTask(record["source"], *languages, record["reference"], data_source, shown)
+    terms = read_terms(record.get("terms"))
+    assert not isinstance(terms, str)  # as it was dumped
+    task = TranslationTask(record["source"], *languages, record["reference"], data_source, shown, terms)
     candidates = (
         Candidate(candidate["id"], candidate["response"], candidate["translation"], candidate["n_tokens"])
         for candidate in record["candidates"]
@@ -171,10 +189,14 @@ def group_of(record: Mapping[str, Any]) -> Group:
 def verdict_of(record: Mapping[str, Any]) -> Verdict:
     """The verdict of a dumped group that was judged; that of a mixture is recomputed from its parts."""
     said, candidates = record["verdict"], record["candidates"]
+    marked = tuple(spans_of_fields(candidate.get("spans")) for candidate in candidates)
+    spans = () if set(marked) == {None} else marked
     if said.get("parts"):
-        return mix([part_of(part) for part in said["parts"]])
-    statuses = tuple(Status(candidate["status"]) for candidate in candidates)
-    return Verdict(statuses, tuple(candidate["score"] for candidate in candidates), analysis=said["analysis"])
+        return replace(mix([part_of(part) for part in said["parts"]]), spans=spans)
+    statuses, scores = zip(
+        *((Status(candidate["status"]), candidate["score"]) for candidate in candidates), strict=True
+    )
+    return Verdict(statuses, scores, analysis=said["analysis"], spans=spans)
 
 
 def lacks_verdict(record: Mapping[str, Any]) -> bool:

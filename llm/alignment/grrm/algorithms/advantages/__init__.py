@@ -11,6 +11,7 @@ Importing a rule registers it in `ADVANTAGE_RULES`: one line here for each file.
 from grrm.algorithms.advantages.dr_grpo import dr_grpo
 from grrm.algorithms.advantages.gae import gae
 from grrm.algorithms.advantages.grpo import grpo, grpo_no_std
+from grrm.algorithms.advantages.grpo_spans import grpo_spans, grpo_spans_no_std
 from grrm.algorithms.advantages.interface import ADVANTAGE_RULES, AdvantageInputs
 from grrm.algorithms.advantages.moments import (
     RunningMoments,

@@ -29,6 +29,9 @@ class AdvantageInputs:
     values_RT: the critic's value of the state before each token, or None without a critic.
     gae_lambda: how far rewards reach back beyond the values, from 0 to 1; only gae reads it.
     clip_range_score: rewards are clipped to plus or minus this before anything else; None leaves them alone.
+    severities_RT: weight of the error span that each token is in, 0 outside of spans, or None where no judge marks
+        errors; only rules with the trait `needs_spans` read it.
+    span_weight: factor of the severities beside the advantage of the response.
 
     Raises ValueError if shapes disagree, a reward is infinite, a value is not finite, or ``kl_coeff`` is set without a
     finite KL.
@@ -43,6 +46,8 @@ class AdvantageInputs:
     clip_range_score: float | None = None
     values_RT: npt.NDArray[Any] | None = None
     gae_lambda: float = 1.0
+    severities_RT: npt.NDArray[Any] | None = None
+    span_weight: float = 0.0
 
     def __post_init__(self) -> None:
         n_rows = len(self.rewards_R)
@@ -53,8 +58,9 @@ class AdvantageInputs:
         if np.isinf(self.rewards_R).any():
             raise ValueError("rewards_R holds an infinite reward; an unscored row is marked with NaN")
         self._check_kl()
-        if self.values_RT is not None:
-            self._check_tokens("values_RT", self.values_RT)
+        for name in ("values_RT", "severities_RT"):
+            if getattr(self, name) is not None:
+                self._check_tokens(name, getattr(self, name))
 
     def _check_kl(self) -> None:
         if self.kl_coeff == 0:
@@ -104,6 +110,7 @@ class AdvantageRule:
     kl_in_reward: the KL to the reference is by default a penalty inside the reward and not a loss.
     single_candidate: what becomes by default of a group with one distinct translation (key `failure_policy`).
     needs_critic: the rule reads values of a critic.
+    needs_spans: the rule reads the error spans that a judge marks.
     """
 
     function: Callable[[AdvantageInputs], FloatArray]
@@ -114,6 +121,7 @@ class AdvantageRule:
     kl_in_reward: bool = False
     single_candidate: FailureAction = FailureAction.CONTRAST
     needs_critic: bool = False
+    needs_spans: bool = False
 
     def __call__(self, inputs: AdvantageInputs) -> FloatArray:
         """Return the advantages [R, T] of a batch."""

@@ -13,7 +13,7 @@ from grrm.errors import UserError
 
 def _columns(context: click.Context, option: click.Parameter, value: str | None) -> dict[str, str]:
     """`src_text=en,trg_text=de` as a mapping."""
-    ours = ("src_text", "trg_text", "src_lang", "trg_lang", "document", "position")
+    ours = ("src_text", "trg_text", "src_lang", "trg_lang", "document", "position", "terms")
     pairs = [part.strip().partition("=") for part in value.split(",")] if value else []
     for name, _, theirs in pairs:
         if name not in ours or not theirs:
@@ -47,7 +47,8 @@ def convert(
 
     ROWS has the columns src_text, trg_text, src_lang and trg_lang, or others that the options name: a parquet, JSON,
     JSON lines, CSV, TSV, Arrow, TMX or XLIFF file, a folder of these, lines of text with --target, or a data set of
-    Hugging Face's hub: OWNER/NAME, with :CONFIGURATION and @SPLIT behind it if need be.
+    Hugging Face's hub: OWNER/NAME, with :CONFIGURATION and @SPLIT behind it if need be. A column terms has glossary
+    terms for a gate.
 
     OUT is a .jsonl file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four
     columns to a .parquet file, which all other commands read. Rows of --held-out go to heldout.parquet, beside OUT or

@@ -93,6 +93,14 @@ class ObjectiveConfig(PolicyLossConfig):
     kl_coeff: float = key(
         None, "weight of the KL in the reward", means="0.02 with use_kl_in_reward, else 0", ge=0, le=10**6
     )
+    span_weight: float = key(
+        0.1, "weight of error spans beside the advantage of the response; for rules that need spans", ge=0, le=10**6
+    )
+    span_severities: dict[str, float] = key(
+        {},
+        "what an error span of each severity costs a token; for the same rules",
+        means="minor 1, major 5, critical 10",
+    )
     ptx_coeff: float = key(
         0.0,
         "weight of a pre-training loss",

@@ -69,7 +69,7 @@ class RewardConfig(Section):
     )
     reward_gates: dict[str, Any] = key(
         {},
-        "checks before a translation is judged: language, length, copy, repetition, each with its options",
+        "checks before a translation is judged, by name with their options",
         means="none; see [mixing.md](mixing.md#gates)",
     )
     reward_model_name_or_path: str | None = key(

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
-from grrm.data.convert import render_tgt
 from grrm.data.documents import location_fields
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.data.layouts.user_rows import DOCUMENT, POSITION
+from grrm.data.task_json import render_tgt
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask

@@ -1,0 +1,95 @@
+"""Glossary terms of a task: what a term of the source is called in the target language, and where it occurs."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from grrm.gqm.chat import CONTROL_TOKENS
+
+Terms = tuple[tuple[str, tuple[str, ...]], ...]  # a term of the source, and the translations of it that are right
+SUFFIX = 3  # letters of an ending
+_STEM = 3  # letters that are never taken for an ending
+_WORD = re.compile(r"[^\W_]+")
+# Of scripts without spaces between words: a term may begin and end anywhere.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+
+
+def read_terms(value: Any) -> Terms | str:
+    """The terms in a `terms` column, or what is wrong with it: no terms for None and for blank text.
+
+    A value is a mapping from a term to its translation or a list of them, pairs of these, or the JSON text of either.
+    """
+    if isinstance(value, str) and value.strip():
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return "terms is not JSON"
+    if value is None or isinstance(value, str):
+        return ()
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
+    ):
+        return "terms is not a mapping from terms to their translations"
+    # A column of structs has null for the keys of other rows.
+    terms = tuple((term, _listed(targets)) for term, targets in pairs if targets is not None)
+    if not all(isinstance(term, str) for term, _ in terms):
+        return "terms is not a mapping from terms to their translations"
+    for term, targets in terms:
+        if not targets or not all(isinstance(text, str) and _pieces(text) for text in (term, *targets)):
+            return f"terms has an entry without words {str(term)[:80]!r}"
+        if any(token in text for text in (term, *targets) for token in CONTROL_TOKENS):
+            return "terms contains a control token of the chat template"
+    merged: dict[str, tuple[str, ...]] = {}
+    for term, targets in terms:
+        merged[term] = (*merged.get(term, ()), *targets)
+    return tuple(merged.items())
+
+
+def terms_mapping(terms: Terms) -> dict[str, list[str]]:
+    """The terms as messages and files have them, from which `read_terms` reads the same."""
+    return {term: list(targets) for term, targets in terms}
+
+
+def _listed(targets: Any) -> tuple[Any, ...]:
+    return tuple(targets) if isinstance(targets, Sequence) and not isinstance(targets, str) else (targets,)
+
+
+def has_term(text: str, term: str, suffix: int = SUFFIX) -> bool:
+    """True where the words of `term` follow one another in `text`, whatever their case and ending.
+
+    Two words are the same up to endings of `suffix` letters. Of a word of n letters in the term at most (n - 3) / 2 are
+    its ending, so that "file" is in "files" but not in "film". Scripts without spaces have no endings.
+    """
+    if _UNSPACED.search(term):
+        return "".join(_pieces(term)) in "".join(_pieces(text))
+    sought, words = _pieces(term), _pieces(text)
+    starts = range(len(words) - len(sought) + 1)
+    return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(sought)) for at in starts)
+
+
+def missing_terms(source: str, translation: str, terms: Terms, suffix: int = SUFFIX) -> list[str]:
+    """The terms that occur in `source`, and none of whose translations occurs in `translation`."""
+    return [
+        term
+        for term, targets in terms
+        if has_term(source, term, suffix) and not any(has_term(translation, target, suffix) for target in targets)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _pieces(text: str) -> tuple[str, ...]:
+    """The words of a text without case, width and the ways to write an accent."""
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def _is_form(word: str, other: str, suffix: int) -> bool:
+    pairs = enumerate(zip(word, other, strict=False))
+    common = next((at for at, (a, b) in pairs if a != b), min(len(word), len(other)))
+    ending = min(suffix, max(0, (len(word) - _STEM) // 2))
+    return common >= len(word) - ending and len(other) - common <= suffix
