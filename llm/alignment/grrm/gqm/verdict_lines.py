@@ -68,6 +68,9 @@ def signs_of(line: str) -> tuple[list[Sign], int]:
     word = ""
     for match in _TOKEN.finditer(line):
         text = match[0]
+        if len(text) == 1 and not text.isalnum() and text not in _NUMERALS:  # most of hostile texts
+            word = text if text in _NOUNS else word if text == "." else ""
+            continue
         letter, number, ordinal = _read(text)
         if letter.islower() and not _LINKED.match(line, match.end()):
             letter = ""  # an article or a preposition
