@@ -158,6 +158,8 @@ class CompletionsApp(Application):
             top_p=1.0 if params.top_p is None else params.top_p,
             top_k=max(params.top_k or 0, 0),
             repetition_penalty=1.0 if params.repetition_penalty is None else params.repetition_penalty,
+            frequency_penalty=params.frequency_penalty or 0.0,
+            presence_penalty=params.presence_penalty or 0.0,
             stop_token_ids=self.model.stop_token_ids,
             logprobs=params.wants_logprobs,
             top_logprobs=params.n_alternatives,

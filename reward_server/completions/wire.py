@@ -44,8 +44,6 @@ class _Sampled(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
     # Parameters that have no effect here, and the values with which they have none anywhere.
     without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "frequency_penalty": (0,),
-        "presence_penalty": (0,),
         "logit_bias": ({},),
     }
 
@@ -61,8 +59,8 @@ class _Sampled(BaseModel):
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     user: str | None = None  # whom the client asks for: of no use here
-    frequency_penalty: Any = None
-    presence_penalty: Any = None
+    frequency_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
     logit_bias: Any = None
 
     @property

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from grrm.engine import sampling
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle import gpu_sampling
-from grrm.engine.sampling import apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
+from grrm.engine.sampling import apply_count_penalties, apply_repetition_penalty, draw_uniforms, keep_top_k, keep_top_p
 from grrm.models import cpu_kernels
 
 VOCAB = 150  # more than two search blocks, and not a multiple of their width
@@ -179,6 +179,20 @@ def test_repetition_penalty_equals_paddlenlp():
     np.put_along_axis(seen, ids, True, axis=1)
     wanted = RepetitionPenaltyLogitsProcessor(1.3)(paddle.to_tensor(ids), paddle.to_tensor(logits))
     np.testing.assert_allclose(apply_repetition_penalty(logits, seen, 1.3), wanted.numpy(), rtol=1e-6)
+
+
+def test_count_penalties_are_openais_formula():
+    logits = logits_with_structure(rows=3)
+    completions = [np.array([3, 8, 3, 3]), np.array([], np.int64), np.array([0])]
+    params = SamplingParams(max_new_tokens=1, frequency_penalty=0.7, presence_penalty=-1.5)
+    wanted = logits.astype(float)
+    for row, tokens in enumerate(completions):
+        for token in range(VOCAB):
+            count = tokens.tolist().count(token)
+            wanted[row, token] -= 0.7 * count + (-1.5 if count else 0)
+    before = logits.copy()
+    np.testing.assert_allclose(apply_count_penalties(logits, completions, params), wanted, rtol=1e-5)
+    np.testing.assert_array_equal(logits, before)
 
 
 def test_repetition_penalty_without_history_is_an_error():

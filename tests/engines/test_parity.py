@@ -18,9 +18,10 @@ COMMON = {"model": MODEL, "prompt": [5, 6, 7, 300, 20], "max_tokens": 12, "tempe
         {"logprobs": 3},
         {"logprobs": 0, "repetition_penalty": 1.5},
         {"logprobs": 2, "temperature": 1.0, "top_k": 1},
+        {"logprobs": 0, "frequency_penalty": 1.5, "presence_penalty": 0.5},
         {"logprobs": 1, "frequency_penalty": 0, "presence_penalty": 0.0, "top_k": -1, "echo": False},
     ],
-    ids=["alternatives", "repetition_penalty", "top_k", "off"],
+    ids=["alternatives", "repetition_penalty", "top_k", "counts", "off"],
 )
 def test_completions_are_the_same(
     policy_world: TinyWorld, vllm: EngineServer, start: Start, fields: dict[str, Any]

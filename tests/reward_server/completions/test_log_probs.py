@@ -91,6 +91,25 @@ def test_an_echo_has_the_log_probs_of_the_prompt(client, opened, max_tokens, tem
     assert answer.usage.completion_tokens == n_listed - sum(map(len, prompts))
 
 
+@pytest.mark.parametrize("penalties", [(0, 1.5), (2, 0), (-0.5, 0.25)], ids=["presence", "frequency", "both"])
+def test_penalties_by_count_choose_and_leave_the_log_probs_alone(client, opened, penalties):
+    frequency, presence = penalties
+    asked = {"model": "tiny", "prompt": PROMPT, "max_tokens": 12, "temperature": 0, "logprobs": 0}
+    answer = client.completions.create(**asked, frequency_penalty=frequency, presence_penalty=presence)
+    free = client.completions.create(**asked)
+    ids, drawn = opened.encode(PROMPT), []
+    for logprob in answer.choices[0].logprobs.token_logprobs:
+        own_V = own_logprobs(opened, [*ids, *drawn])[-1]
+        shaped_V = own_V.copy()
+        for token in set(drawn):
+            shaped_V[token] -= frequency * drawn.count(token) + presence
+        drawn.append(int(shaped_V.argmax()))
+        assert logprob == pytest.approx(own_V[drawn[-1]], abs=1e-4)
+    assert opened.decode(drawn) == answer.choices[0].text
+    if frequency >= 0:
+        assert answer.choices[0].text != free.choices[0].text
+
+
 def test_the_end_token_is_listed(client, opened):
     ids = opened.encode(PROMPT)
     own_V = own_logprobs(opened, ids)[-1]

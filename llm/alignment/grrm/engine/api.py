@@ -28,7 +28,9 @@ class SamplingParams:
     seed: int = 0
     logprobs: bool = True  # False leaves `Completion.logprobs` empty, which every engine can do
     top_logprobs: int = 0  # of each token, as many of the most probable alternatives
-    prompt_logprobs: bool = False  # also those of the prompt's tokens, which the Paddle engine can do
+    prompt_logprobs: bool = False  # also those of the prompt's tokens, which the Paddle engine can do, as the next
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
@@ -37,6 +39,11 @@ class SamplingParams:
             raise ValueError(f"need top_logprobs >= 0, got {self}")
         if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
             raise ValueError(f"need temperature >= 0, 0 < top_p <= 1, top_k >= 0, repetition_penalty > 0, got {self}")
+
+    @property
+    def counts_tokens(self) -> bool:
+        """True if a token's logit depends on how often the completion has it already."""
+        return self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
 TopTokens: TypeAlias = list[tuple[int, float]]  # token ids and their log-probabilities
@@ -194,8 +201,9 @@ def _ignore(index: int, completion: Completion) -> None:
 
 def check_widely_served(params: SamplingParams, server: str) -> None:
     """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", begins the sentence."""
-    if params.prompt_logprobs:
-        raise UserError(f"{server} cannot give prompt_logprobs: leave them out, or use the Paddle engine")
+    if params.prompt_logprobs or params.counts_tokens:
+        names = "prompt_logprobs" if params.prompt_logprobs else "frequency_penalty and presence_penalty"
+        raise UserError(f"{server} is not asked for {names}: leave them out, or use the Paddle engine")
 
 
 def check_requests(requests: Sequence[Request], max_prompt_tokens: int, vocab_size: int, limit: str) -> None:

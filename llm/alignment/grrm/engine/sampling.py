@@ -41,6 +41,20 @@ def apply_repetition_penalty(
     return np.where(seen_SV, penalised_SV, logits_SV)
 
 
+def apply_count_penalties(
+    logits_SV: NDArray[np.float32], completions: Sequence[NDArray[np.int64]], params: SamplingParams
+) -> NDArray[np.float32]:
+    """Logits minus `frequency_penalty` times the count of the token in the completion, and `presence_penalty` if any.
+
+    OpenAI's formula, as vLLM applies it: tokens of the prompt do not count.
+    """
+    shaped_SV = logits_SV.copy()
+    for row_V, tokens in zip(shaped_SV, completions, strict=True):
+        ids, counts = np.unique(tokens, return_counts=True)
+        row_V[ids] -= (params.frequency_penalty * counts + params.presence_penalty).astype(np.float32)
+    return shaped_SV
+
+
 def keep_top_k(scores_SV: NDArray[np.float32], k: int) -> NDArray[np.float32]:
     """Scores with everything below each row's k-th largest set to -inf; ties with the k-th stay. k >= V keeps all."""
     if k >= scores_SV.shape[1]:
@@ -69,12 +83,13 @@ def sample_tokens(
     uniforms_S: NDArray[np.float64],
     n_generated_S: NDArray[np.int64],
     seen_SV: NDArray[np.bool_] | None = None,
+    completions: Sequence[NDArray[np.int64]] = (),
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sample one token per row, with its log-probability under the policy (see `Completion.logprobs`).
 
-    Order: repetition penalty, minimum length, temperature, top-k, top-p, then the inverse of the cumulative
-    distribution at `uniforms_S`. Temperature 0 takes the argmax (first of ties) and reports log-probabilities at
-    temperature 1.
+    Order: repetition penalty, penalties by count, minimum length, temperature, top-k, top-p, then the inverse of the
+    cumulative distribution at `uniforms_S`. Temperature 0 takes the argmax (first of ties) and reports
+    log-probabilities at temperature 1.
 
     Args:
         logits_SV: of the next token.
@@ -82,11 +97,12 @@ def sample_tokens(
         uniforms_S: random numbers in [0, 1).
         n_generated_S: number of tokens that each row has already.
         seen_SV: marks the tokens of prompt and completion; needed only with a repetition penalty.
+        completions: the tokens that each row has already; needed only with a penalty by count.
 
     Raises:
         FloatingPointError: when a row's logits contain NaN or +inf, or nothing but -inf.
     """
-    shaped_SV = _shape_logits(logits_SV, params, n_generated_S, seen_SV)
+    shaped_SV = _shape_logits(logits_SV, params, n_generated_S, seen_SV, completions)
     temperature = params.temperature or 1.0
     scores_SV, weights_SV = _scale(logits_SV, temperature)
     log_total_S = np.log(_block_sums(weights_SV).sum(axis=1))
@@ -195,13 +211,16 @@ def _shape_logits(
     params: SamplingParams,
     n_generated_S: NDArray[np.int64],
     seen_SV: NDArray[np.bool_] | None,
+    completions: Sequence[NDArray[np.int64]],
 ) -> NDArray[np.float32]:
-    """Penalty and minimum length; the very same array where neither applies."""
+    """Penalties and minimum length; the very same array where none applies."""
     shaped_SV = logits_SV
     if params.repetition_penalty != 1:
         if seen_SV is None:
             raise ValueError("a repetition penalty needs seen_SV")
         shaped_SV = apply_repetition_penalty(shaped_SV, seen_SV, params.repetition_penalty)
+    if params.counts_tokens:
+        shaped_SV = apply_count_penalties(shaped_SV, completions, params)
     too_short_S = n_generated_S < params.min_new_tokens
     if params.stop_token_ids and too_short_S.any():
         shaped_SV = shaped_SV.copy()

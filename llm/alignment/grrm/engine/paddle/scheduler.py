@@ -272,7 +272,11 @@ class Scheduler:
         for params, rows in slots.kinds(slots_S):
             part_S, logits = (slots_S, logits_SV) if len(rows) == len(slots_S) else (slots_S[rows], logits_SV[rows])
             seen_SV = slots.seen(part_S) if params.repetition_penalty != 1 else None
-            sampled = self._sample(logits, params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV)
+            state = params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV
+            if params.counts_tokens:  # too seldom for the samplers in C++ and on a GPU
+                sampled = sampling.sample_tokens(np.asarray(logits), *state, slots.completions(part_S))
+            else:
+                sampled = self._sample(logits, *state)
             if params.top_logprobs:
                 self._keep_tops(slots.requests_S[part_S], logits, params)
             ended += slots.record(part_S, *sampled, params.stop_token_ids)

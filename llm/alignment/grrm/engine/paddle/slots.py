@@ -110,6 +110,10 @@ class Slots:
         """(S, V) mask of the tokens in prompt and completion; None without a repetition penalty."""
         return None if self._seen_SV is None else self._seen_SV[slots_S]
 
+    def completions(self, slots_S: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The tokens that each slot has generated."""
+        return [self._tokens_ST[slot, : self.generated_S[slot]] for slot in slots_S]
+
     def record(
         self,
         slots_S: NDArray[np.int64],
@@ -154,6 +158,8 @@ class Slots:
             params.min_new_tokens,
             params.stop_token_ids,
             params.top_logprobs,
+            params.frequency_penalty,
+            params.presence_penalty,
         )
         if len(self._kinds) >= _MANY_KINDS and key not in self._kinds:
             used = set(self._kinds_S[self.busy()].tolist())
