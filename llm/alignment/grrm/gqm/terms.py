@@ -56,6 +56,11 @@ def terms_mapping(terms: Terms) -> dict[str, list[str]]:
     return {term: list(targets) for term, targets in terms}
 
 
+def terms_of_mapping(mapping: Mapping[str, Sequence[str]]) -> Terms:
+    """The reverse of `terms_mapping`; nothing is checked."""
+    return tuple((term, tuple(targets)) for term, targets in mapping.items())
+
+
 def _listed(targets: Any) -> tuple[Any, ...]:
     return tuple(targets) if isinstance(targets, Sequence) and not isinstance(targets, str) else (targets,)
 
@@ -73,12 +78,17 @@ def has_term(text: str, term: str, suffix: int = SUFFIX) -> bool:
     return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(sought)) for at in starts)
 
 
+def terms_in(source: str, terms: Terms, suffix: int = SUFFIX) -> Terms:
+    """Those of `terms` that occur in `source`."""
+    return tuple(entry for entry in terms if has_term(source, entry[0], suffix))
+
+
 def missing_terms(source: str, translation: str, terms: Terms, suffix: int = SUFFIX) -> list[str]:
     """The terms that occur in `source`, and none of whose translations occurs in `translation`."""
     return [
         term
-        for term, targets in terms
-        if has_term(source, term, suffix) and not any(has_term(translation, target, suffix) for target in targets)
+        for term, targets in terms_in(source, terms, suffix)
+        if not any(has_term(translation, target, suffix) for target in targets)
     ]
 
 

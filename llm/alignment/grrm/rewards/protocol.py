@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.gqm.groups import Candidate, ContextSegment, Group, Status, TranslationTask, Verdict
 from grrm.gqm.spans import Severity, span_fields, spans_in_order
-from grrm.gqm.terms import read_terms, terms_mapping
+from grrm.gqm.terms import read_terms, terms_mapping, terms_of_mapping
 from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
 from grrm.rewards.mixing import WirePart, part_fields, part_in_order
 
@@ -71,7 +71,7 @@ class WireGroup(WireModel):
     terms: dict[str, Texts] = {}
 
     @model_validator(mode="after")
-    def _unique_candidates(self) -> WireGroup:
+    def _candidates_and_terms(self) -> WireGroup:
         _refuse_repeats("candidate_id", [candidate.candidate_id for candidate in self.candidates])
         if isinstance(fault := read_terms(self.terms), str):
             raise ValueError(fault)
@@ -230,8 +230,7 @@ def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
 
 def task_of(group: WireGroup) -> TranslationTask:
     """The translation task that a group carries."""
-    terms = read_terms(group.terms)
-    assert not isinstance(terms, str)  # by validation
+    terms = terms_of_mapping(group.terms)
     task = TranslationTask(group.source, group.src_lang, group.trg_lang, group.reference, terms=terms)
     if group.context is None:
         return task

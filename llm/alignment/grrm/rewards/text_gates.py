@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import language_code
-from grrm.gqm.terms import SUFFIX, has_term, missing_terms
+from grrm.gqm.terms import SUFFIX, missing_terms, terms_in
 from grrm.rewards.gate_options import require_number
 
 # A tag by its name, without attributes; entities; {0}, {{name}}, ${name}; %s, %1$d, %(name)s.
@@ -60,9 +60,9 @@ class TermsGate:
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
-        required = [entry for entry in task.terms if has_term(task.source, entry[0], self.suffix)]
-        missing = missing_terms(task.source, text, tuple(required), self.suffix)
-        return len(required) - len(missing) >= self.share * len(required)
+        n_required = len(terms_in(task.source, task.terms, self.suffix))
+        n_missing = len(missing_terms(task.source, text, task.terms, self.suffix))
+        return n_required - n_missing >= self.share * n_required
 
 
 @dataclass(frozen=True)

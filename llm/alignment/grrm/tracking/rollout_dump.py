@@ -20,7 +20,7 @@ from grrm.data.atomic import atomic_path
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import span_fields, spans_of_fields
-from grrm.gqm.terms import read_terms, terms_mapping
+from grrm.gqm.terms import terms_mapping, terms_of_mapping
 from grrm.rewards.mixing import mix, part_fields
 from grrm.tracking.metrics_log import StepLines, finite, read_step_lines
 
@@ -176,8 +176,7 @@ def group_of(record: Mapping[str, Any]) -> Group:
     data_source = record.get("data_source") or ""
     context = record.get("context")
     shown = None if context is None else tuple(ContextSegment(part["source"], part["translation"]) for part in context)
-    terms = read_terms(record.get("terms"))
-    assert not isinstance(terms, str)  # as it was dumped
+    terms = terms_of_mapping(json.loads(record.get("terms") or "{}"))
     task = TranslationTask(record["source"], *languages, record["reference"], data_source, shown, terms)
     candidates = (
         Candidate(candidate["id"], candidate["response"], candidate["translation"], candidate["n_tokens"])
