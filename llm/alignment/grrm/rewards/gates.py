@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Protocol
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import LANG_NAMES, language_code
-from grrm.rewards.gate_options import require_number
-from grrm.rewards.text_gates import FormalityGate, LimitGate, PlaceholdersGate, TermsGate
+from grrm.rewards.text_gates import FormalityGate, LimitGate, PlaceholdersGate, TermsGate, require_number
 
 
 class Gate(Protocol):

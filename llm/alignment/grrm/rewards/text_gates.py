@@ -13,7 +13,6 @@ from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import language_code
 from grrm.gqm.terms import SUFFIX, missing_terms, terms_in
-from grrm.rewards.gate_options import require_number
 
 # A tag by its name, without attributes; entities; {0}, {{name}}, ${name}; %s, %1$d, %(name)s.
 _PLACEHOLDER = re.compile(
@@ -40,6 +39,14 @@ FORMALITY: Mapping[str, Mapping[str, str]] = {
         "informal": "Вы Вас Вам Вами Ваш Ваша Ваше Ваши Вашего Вашей Ваших",
     },
 }
+
+
+def require_number(gate: Any, name: str, low: float, high: float = float("inf")) -> None:
+    """Raise UserError unless the option `name` of a gate is a number from `low` to `high`."""
+    value = getattr(gate, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        limits = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise UserError(f"Option {name!r} of a gate is {value!r}; give a number {limits}.")
 
 
 @dataclass(frozen=True)
