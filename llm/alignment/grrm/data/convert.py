@@ -36,7 +36,7 @@ from grrm.gqm.terms import has_term, read_terms
 logger = logging.getLogger(__name__)
 
 _FENCE = "```"
-EXTRAS = ("terms", "mt_texts", "spans")  # optional columns: glossary terms, translations with marked errors
+_EXTRAS = ("terms", "mt_texts", "spans")  # optional columns: glossary terms, translations with marked errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def convert_to_src_tgt(
     def line(task: TranslationTask) -> dict[str, Any]:
         return _prompt_fields(task, prompt_type, as_messages) | {"tgt": render_tgt(task)}
 
-    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION, *EXTRAS), without)
+    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION, *_EXTRAS), without)
 
 
 def convert_to_sft(
@@ -252,15 +252,15 @@ def _line(
     if (reason := _fault(texts, prompt_type, optional)) is not None:
         return reason
     source, reference, src_lang, trg_lang = texts
-    document, position, *extras = (*values[len(COLUMNS) :], *[None] * len(LOCATION + EXTRAS))[: len(LOCATION + EXTRAS)]
-    terms, marked = read_terms(extras[0]), read_marked(*extras[1:])
+    row = dict(zip((*COLUMNS, *LOCATION, *_EXTRAS), values, strict=False))
+    terms, marked = read_terms(row.get("terms")), read_marked(row.get("mt_texts"), row.get("spans"))
     if isinstance(terms, str) or isinstance(marked, str):
         return terms if isinstance(terms, str) else str(marked)
     if absent := next((term for term, _ in terms if not has_term(source, term)), None):
         return f"terms has a term that is not in src_text {absent[:80]!r}"
     task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms, marked=marked)
     try:
-        return make_line(task) | location_fields(document, position)
+        return make_line(task) | location_fields(*map(row.get, LOCATION))
     except UserError as error:  # a language the prompt cannot name, a document without positions
         return str(error)
 
