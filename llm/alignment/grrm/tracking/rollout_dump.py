@@ -192,9 +192,8 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
     spans = () if set(marked) == {None} else marked
     if said.get("parts"):
         return replace(mix([part_of(part) for part in said["parts"]]), spans=spans)
-    statuses, scores = zip(
-        *((Status(candidate["status"]), candidate["score"]) for candidate in candidates), strict=True
-    )
+    statuses = tuple(Status(candidate["status"]) for candidate in candidates)
+    scores = tuple(candidate["score"] for candidate in candidates)
     return Verdict(statuses, scores, analysis=said["analysis"], spans=spans)
 
 
