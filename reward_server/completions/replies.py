@@ -42,9 +42,9 @@ class Piece:
     index: int
     text: str
     token_ids: list[int]
-    logprobs: list[float | None]  # none of the first token of a prompt
+    logprobs: Sequence[float | None]  # none of the first token of a prompt
     finish_reason: str | None = None
-    top_logprobs: list[TopTokens | None] = field(default_factory=list)
+    top_logprobs: Sequence[TopTokens | None] = ()
 
 
 @dataclass(slots=True)
@@ -205,13 +205,12 @@ class Replies:
         if text.is_stopped:
             reason = "stop"
             self._submission.cancel(index)
-        return Piece(index, new, token_ids[:n_new], list(logprobs[:n_new]), reason)
+        return Piece(index, new, token_ids[:n_new], logprobs[:n_new], reason)
 
     def _last_piece(self, index: int, text: ReplyText, completion: Completion) -> Piece:
         tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
         if not self._in_pieces and not self._stops:
-            tops = [*completion.top_logprobs]
-            return Piece(index, self._model.decode(tokens), tokens, [*logprobs], reason, [*tops])
+            return Piece(index, self._model.decode(tokens), tokens, logprobs, reason, completion.top_logprobs)
         begin = len(text.token_ids)
         piece = self._piece(index, text, tokens[begin:], logprobs[begin:], reason)
-        return replace(piece, top_logprobs=[*completion.top_logprobs[begin:][: len(piece.token_ids)]])
+        return replace(piece, top_logprobs=completion.top_logprobs[begin:][: len(piece.token_ids)])
