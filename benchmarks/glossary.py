@@ -60,7 +60,7 @@ def with_terms(path: Path, out: Path, terms: Mapping[str, str]) -> Path:
     rows = []
     for row in pq.read_table(path).to_pylist():
         mine = tuple((term, (target,)) for term, target in terms.items() if has_term(row["src_text"], term))
-        if mine and not missing_terms(row["src_text"], row["trg_text"], mine):
+        if mine and not missing_terms(mine, row["trg_text"]):
             rows.append({**row, "terms": json.dumps(terms_mapping(mine), ensure_ascii=False)})
     if not out.exists():
         pq.write_table(pa.Table.from_pylist(rows), out)
@@ -96,7 +96,7 @@ def scores(study: Study, name: str, policy: Path, rows: Path) -> dict[str, Any]:
             terms = tuple((term, tuple(targets)) for term, targets in json.loads(task["terms"]).items())
             per_row.append(float(np.mean([chrf(text, task["trg_text"]) for text in texts])))
             n_terms.append(len(texts) * len(terms))
-            right.append(n_terms[-1] - sum(len(missing_terms(task["src_text"], text, terms)) for text in texts))
+            right.append(n_terms[-1] - sum(len(missing_terms(terms, text)) for text in texts))
         figures[decoding] = {"chrf": per_row, "right": right, "terms": n_terms}
     return figures
 

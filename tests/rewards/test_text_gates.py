@@ -17,7 +17,7 @@ from grrm.data.dataset import PromptDataset
 from grrm.data.task_json import parse_tgt, render_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, TranslationTask
-from grrm.gqm.terms import has_term, missing_terms, read_terms, terms_mapping
+from grrm.gqm.terms import has_term, missing_terms, read_terms, terms_in, terms_mapping
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, GATE_FAILURES, FailureAction
 from grrm.rewards.gates import GATES, read_gates
 from grrm.rewards.protocol import request_from_groups, task_of
@@ -80,8 +80,8 @@ def test_terms(text, share, passes):
 
 
 def test_terms_that_the_source_does_not_have_are_not_asked_for():
-    assert missing_terms("Die Datei", "x", TERMS) == ["Datei"]
-    assert missing_terms("nichts davon", "x", TERMS) == []
+    assert missing_terms(terms_in("Die Datei", TERMS), "x") == ["Datei"]
+    assert missing_terms(terms_in("nichts davon", TERMS), "x") == []
     assert TermsGate().passes(TranslationTask("Die Datei", "de", "en"), "anything")
 
 

@@ -83,13 +83,9 @@ def terms_in(source: str, terms: Terms, suffix: int = SUFFIX) -> Terms:
     return tuple(entry for entry in terms if has_term(source, entry[0], suffix))
 
 
-def missing_terms(source: str, translation: str, terms: Terms, suffix: int = SUFFIX) -> list[str]:
-    """The terms that occur in `source`, and none of whose translations occurs in `translation`."""
-    return [
-        term
-        for term, targets in terms_in(source, terms, suffix)
-        if not any(has_term(translation, target, suffix) for target in targets)
-    ]
+def missing_terms(terms: Terms, translation: str, suffix: int = SUFFIX) -> list[str]:
+    """Those of `terms` none of whose translations occurs in `translation`."""
+    return [term for term, targets in terms if not any(has_term(translation, target, suffix) for target in targets)]
 
 
 @lru_cache(maxsize=4096)

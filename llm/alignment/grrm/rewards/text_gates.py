@@ -67,9 +67,9 @@ class TermsGate:
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
-        n_required = len(terms_in(task.source, task.terms, self.suffix))
-        n_missing = len(missing_terms(task.source, text, task.terms, self.suffix))
-        return n_required - n_missing >= self.share * n_required
+        required = terms_in(task.source, task.terms, self.suffix)
+        n_missing = len(missing_terms(required, text, self.suffix))
+        return len(required) - n_missing >= self.share * len(required)
 
 
 @dataclass(frozen=True)
