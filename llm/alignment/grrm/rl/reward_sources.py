@@ -13,7 +13,6 @@ from grrm.config.keys.reward import RewardConfig
 from grrm.engine.openai_wire import WHICH_MODEL, completions_client, unanswered_because
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.gqm.spans import severity_weights
 from grrm.http_client.client import NoAnswer
 from grrm.http_client.exchange import token_from_file
 from grrm.inference.judge_sources import Host, open_mixture, token_of
@@ -51,7 +50,7 @@ def build_rewarder(
     judge = _judge(config) if config.reward_routes is None else routed_judge(config)
     credit = None
     if locate is not None and ADVANTAGE_RULES[config.advantage_rule].needs_spans:
-        credit = SpanCredit(locate, severity_weights(config.span_severities), judge.name)
+        credit = SpanCredit(locate, config.span_severities, judge.name)
     return RewardStage(_gated(judge, config), shaping, policy, credit)
 
 
