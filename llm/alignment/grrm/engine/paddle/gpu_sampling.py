@@ -62,9 +62,12 @@ def sample_tokens(
 def top_logprobs(logits_SV: Tensor, params: SamplingParams) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Compute `grrm.engine.sampling.top_logprobs` on the device; equally probable tokens come in any order."""
     scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
-    best_SK, tokens_SK = paddle.topk(scores_SV, min(params.top_logprobs, logits_SV.shape[1]), axis=1)
-    logprobs_SK = best_SK.astype("float64") - total_S.log().unsqueeze(1)
-    return tokens_SK.numpy(), logprobs_SK.numpy()
+    return _top_of(scores_SV, total_S.log().unsqueeze(1), params.top_logprobs)
+
+
+def _top_of(scores_SV: Tensor, log_total_S1: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    best_SK, tokens_SK = paddle.topk(scores_SV, min(k, scores_SV.shape[1]), axis=1)
+    return tokens_SK.numpy(), (best_SK.astype("float64") - log_total_S1).numpy()
 
 
 @paddle.no_grad()
@@ -73,15 +76,12 @@ def token_logprobs(
 ) -> tuple[NDArray[np.float64], tuple[NDArray[np.int64], NDArray[np.float64]] | None]:
     """Compute `grrm.engine.sampling.token_logprobs` on the device."""
     scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
-    total_S1 = total_S.log().unsqueeze(1)
+    log_total_S1 = total_S.log().unsqueeze(1)
     chosen_S1 = paddle.take_along_axis(scores_SV, _to(logits_SV, tokens_S[:, None]), 1).astype("float64")
-    logprobs_S = (chosen_S1 - total_S1).squeeze(1).numpy()
+    logprobs_S = (chosen_S1 - log_total_S1).squeeze(1).numpy()
     if not np.isfinite(logprobs_S).all():
         raise FloatingPointError("logits of a prompt are not finite: the model diverged")
-    if not params.top_logprobs:
-        return logprobs_S, None
-    best_SK, tokens_SK = paddle.topk(scores_SV, min(params.top_logprobs, logits_SV.shape[1]), axis=1)
-    return logprobs_S, (tokens_SK.numpy(), (best_SK.astype("float64") - total_S1).numpy())
+    return logprobs_S, _top_of(scores_SV, log_total_S1, params.top_logprobs) if params.top_logprobs else None
 
 
 def _to(like: Tensor, array: NDArray[np.generic]) -> Tensor:
