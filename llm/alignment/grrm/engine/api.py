@@ -28,7 +28,7 @@ class SamplingParams:
     seed: int = 0
     logprobs: bool = True  # False leaves `Completion.logprobs` empty, which every engine can do
     top_logprobs: int = 0  # of each token, as many of the most probable alternatives
-    prompt_logprobs: bool = False  # also those of the prompt's tokens, which the Paddle engine can do, as the next
+    prompt_logprobs: bool = False  # also those of the prompt's tokens; this and the penalties need the Paddle engine
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
 
