@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from grrm import __version__
 from grrm.gqm.extraction import extract_translation
-from grrm.gqm.groups import Candidate, Group, Status
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.judges.interface import Judge
 from grrm.rewards.protocol import (
     PartialAnswer,
@@ -136,8 +136,8 @@ class RewardApp(Application):
 
     def post_score(self) -> Response:
         """The group protocol; a repeated request_id is answered with the first answer."""
-        hosted, wire, digest = self._read_score_request()
-        compute = partial(self._score, hosted, wire, until=deadline_of_request())
+        hosted, wire, tasks, digest = self._read_score_request()
+        compute = partial(self._score, hosted, wire, tasks, until=deadline_of_request())
         with self.slot():
             answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, compute, client_has_gone())
         self.metrics.add("grrm_replayed_answers_total", is_replay)
@@ -174,29 +174,29 @@ class RewardApp(Application):
 
     def post_prompts(self) -> Response:
         """The prompts of a score request: making them is half of the work, so it takes a slot."""
-        hosted, wire, _ = self._read_score_request()
+        hosted, wire, tasks, _ = self._read_score_request()
         with self.slot():
-            prompts = [hosted.prompts_of(self._group(group)) for group in wire.groups]
+            prompts = [hosted.prompts_of(group) for group in self._groups(wire, tasks)]
             return json_response(PromptsAnswer(prompts=prompts))
 
     def get_openapi(self) -> Response:
         """The requests and answers of this server, as an OpenAPI document."""
         return json_response(describe("paddle-grrm reward server", __version__, needs_token=self.token is not None))
 
-    def _read_score_request(self) -> tuple[HostedJudge, ScoreRequest, bytes]:
-        """The judge that is asked, the request, checked, and what tells its body from others."""
+    def _read_score_request(self) -> tuple[HostedJudge, ScoreRequest, list[TranslationTask], bytes]:
+        """The judge that is asked, the request and its tasks, checked, and what tells its body from others."""
         body = read_json_body()
         wire = parse(ScoreRequest, body, self.score_limits, invalid_json_status=400)
         check_score_request(wire, self.settings)
-        tasks = ((f"groups[{index}]", task_of(group)) for index, group in enumerate(wire.groups))
+        tasks = [task_of(group) for group in wire.groups]
         name_request(wire.request_id)
         hosted = self.hosted
         if wire.judge is not None:
             if wire.judge not in self.services:
                 raise RequestProblem(422, f"this server has the judges {', '.join(self.services)}", field="judge")
             hosted = self.services[wire.judge].hosted
-        check_tasks(tasks, hosted.check_task)
-        return hosted, wire, hashlib.sha256(body).digest()
+        check_tasks(((f"groups[{index}]", task) for index, task in enumerate(tasks)), hosted.check_task)
+        return hosted, wire, tasks, hashlib.sha256(body).digest()
 
     def _judge(
         self, hosted: HostedJudge, groups: Sequence[Group], is_abandoned: Callable[[], bool], until: float = math.inf
@@ -211,15 +211,27 @@ class RewardApp(Application):
         n_waiting = sum(service.n_waiting for service in self.services.values())
         return max(self.slots.n_requests - n_waiting, 0), n_waiting
 
-    def _score(self, hosted: HostedJudge, wire: ScoreRequest, is_abandoned: Callable[[], bool], until: float) -> bytes:
-        groups = [self._group(group) for group in wire.groups]
-        verdicts = self._judge(hosted, groups, is_abandoned, until)
+    def _score(
+        self,
+        hosted: HostedJudge,
+        wire: ScoreRequest,
+        tasks: Sequence[TranslationTask],
+        is_abandoned: Callable[[], bool],
+        until: float,
+    ) -> bytes:
+        verdicts = self._judge(hosted, self._groups(wire, tasks), is_abandoned, until)
         if time.monotonic() >= until:
             _check_all_done(wire.request_id, verdicts)
         return ScoreAnswer(request_id=wire.request_id, verdicts=verdicts).model_dump_json().encode()
 
-    def _group(self, wire: WireGroup) -> Group:
-        candidates = (
+    def _groups(self, wire: ScoreRequest, tasks: Sequence[TranslationTask]) -> list[Group]:
+        return [
+            Group(group.group_id, task, tuple(self._candidates(group)))
+            for group, task in zip(wire.groups, tasks, strict=True)
+        ]
+
+    def _candidates(self, wire: WireGroup) -> Iterator[Candidate]:
+        return (
             Candidate(
                 candidate.candidate_id,
                 candidate.response,
@@ -228,7 +240,6 @@ class RewardApp(Application):
             )
             for candidate in wire.candidates
         )
-        return Group(wire.group_id, task_of(wire), tuple(candidates))
 
 
 def _check_all_done(request_id: str, verdicts: Sequence[WireVerdict]) -> None:

@@ -7,7 +7,6 @@ much to parse. What a request may hold bounds what its body may: how many string
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,9 @@ from .settings import Settings
 M = TypeVar("M", bound=BaseModel)
 SPARE = 1000  # values beyond those of a full request: a mistake of some fields is still told with its place
 # More fields side by side than any message has. A run of fields is what stands between two brackets.
-MANY_FIELDS = re.compile(rb"(?::[^][{}:]*){24}")
+MANY_FIELDS = b":" * 24
+_AS_BRACKET = bytes.maketrans(b"]{}", b"[[[")
+_NEITHER = bytes(byte for byte in range(256) if byte not in b"[]{}:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def check_structure(body: bytes, limits: BodyLimits) -> None:
     outside = b'"'.join(body.split(b'"')[::2])
     _check("lists and objects", outside.count(b"[") + outside.count(b"{"), limits.containers)
     _check("commas", outside.count(b","), limits.commas)
-    if MANY_FIELDS.search(outside):
+    if MANY_FIELDS in outside.translate(_AS_BRACKET, _NEITHER):
         raise RequestProblem(422, "an object of the body has more fields than any message")
 
 
