@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT, USER_START
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.gqm.terms import read_terms
 from grrm.rewards.protocol import WireVerdict
 from grrm.rewards.rows_protocol import RowsRequest, RowTask
+
+from .problems import RequestProblem
 
 Extract = Callable[[str], str | None]
 
@@ -31,13 +34,18 @@ def group_rows(request: RowsRequest, extract: Extract, special_tokens: Sequence[
 
     Every row must have a `src`, a `tgt` and a `response`. Prompts of equal text but different labels are different
     data rows, so they stay apart: a judge compares a group with one reference.
+
+    Raises RequestProblem 422 for terms that cannot be read.
     """
     rows_by_prompt: dict[tuple[str, str], list[int]] = {}
     for row, prompt in enumerate(zip(request.src, request.tgt, strict=True)):
         rows_by_prompt.setdefault(prompt, []).append(row)
     groups, n_unknown = [], 0
     for (src, tgt), rows in rows_by_prompt.items():
-        task = find_task(src, tgt, special_tokens)
+        try:
+            task = find_task(src, tgt, special_tokens)
+        except UserError as error:
+            raise RequestProblem(422, str(error), field=f"tgt[{rows[0]}]") from error
         n_unknown += not task.trg_lang
         responses = [remove_tokens(request.response[row], special_tokens) for row in rows]
         candidates = (Candidate(str(row), text, extract(text)) for row, text in zip(rows, responses, strict=True))
@@ -49,7 +57,7 @@ def find_task(src: str, tgt: str, special_tokens: Sequence[str]) -> TranslationT
     """The task of a row: from the JSON in `tgt`, else from the translation prompt in `src` with `tgt` as reference.
 
     JSON that was cut short gives no reference. When the prompt is not a known one, the source is the prompt's text
-    and the languages are empty.
+    and the languages are empty. Raises UserError for terms that cannot be read.
     """
     label = remove_tokens(tgt, special_tokens).strip()
     reference: str | None = label or None
@@ -57,11 +65,12 @@ def find_task(src: str, tgt: str, special_tokens: Sequence[str]) -> TranslationT
         try:
             # A tokenizer of another family ends the label with a token that is not among ours.
             row = RowTask.model_validate_json(label[: label.rfind("}") + 1])
-            terms = read_terms(row.terms)
-            usable = () if isinstance(terms, str) else terms
-            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference, terms=usable)
         except ValidationError:
             reference = None
+        else:
+            if isinstance(terms := read_terms(row.terms), str):
+                raise UserError(terms)
+            return TranslationTask(row.source, row.src_lang, row.trg_lang, row.reference, terms=terms)
     prompt = _user_text(src, special_tokens)
     source, src_lang, trg_lang = recover_mt_task(prompt) or (prompt, "", "")
     return TranslationTask(source, src_lang, trg_lang, reference)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
 
-from grrm.data.convert import convert_to_src_tgt
+from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.dataset import PromptDataset
+from grrm.data.held_out import hold_out
+from grrm.data.layouts.user_rows import opened
 from grrm.data.task_json import parse_tgt, render_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, TranslationTask
@@ -219,6 +221,22 @@ def test_terms_go_from_a_file_to_the_task_and_faults_are_told(tmp_path, suffix):
     ]
     items = list(PromptDataset(tmp_path / "rl.jsonl", lambda text: [1] * len(text), 999))
     assert [item.task.terms for item in items] == [(("Datei", ("file",)),), ()]
+    convert_to_rows(path, tmp_path / "rows-again.parquet")
+    convert_to_src_tgt(tmp_path / "rows-again.parquet", tmp_path / "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "rl.jsonl").read_text()
+
+
+def test_held_out_rows_keep_their_terms_and_places(tmp_path):
+    rows = [
+        {"src_text": f"Datei {n}", "trg_text": f"file {n}", "src_lang": "de", "trg_lang": "en"}
+        | {"document": "a", "position": n, "terms": {"Datei": ["file"]}}
+        for n in range(3)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held = hold_out(opened(tmp_path / "rows.jsonl"), tmp_path / "heldout.parquet", 2, "Tower")
+    assert held.written == 2
+    kept = pq.read_table(held.path).to_pylist()
+    assert [row | {"terms": json.loads(row["terms"])} for row in kept] == [rows[row["position"]] for row in kept]
 
 
 def test_terms_are_in_the_label_only_where_there_are_some():
@@ -248,3 +266,13 @@ def test_a_server_with_the_gate_reads_the_terms_of_each_group():
     answer = make_client(hosted).post("/v1/score", json=body)
     assert answer.status_code == 422
     assert "terms has an entry without words" in answer.get_json()["error_msg"]
+
+
+def test_rows_whose_terms_cannot_be_read_are_refused_by_their_number():
+    client = make_client(build_hosted_judge(Settings(judge="chrf", gates={"terms": None})))
+    for terms in ({"Datei": [" "]}, 3):
+        label = json.dumps(json.loads(render_tgt(TASK)) | {"terms": terms})
+        rows = {"src": ["p", "q"], "tgt": [render_tgt(TASK), label], "response": ["The files"] * 2}
+        answer = client.post("/", json=rows)
+        assert (answer.status_code, answer.get_json()["field"]) == (422, "tgt[1]")
+        assert answer.get_json()["error_msg"].startswith("terms ")

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.chats import MESSAGES
-from grrm.data.documents import LOCATION, located, location_columns, location_fields, with_location
+from grrm.data.documents import CARRIED, LOCATION, carried, carried_columns, location_fields, with_location
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
@@ -36,7 +36,7 @@ from grrm.gqm.terms import has_term, read_terms
 logger = logging.getLogger(__name__)
 
 _FENCE = "```"
-_EXTRAS = ("terms", "mt_texts", "spans")  # optional columns: glossary terms, translations with marked errors
+_MARKED = ("mt_texts", "spans")  # optional columns: translations with marked errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def convert_to_src_tgt(
     def line(task: TranslationTask) -> dict[str, Any]:
         return _prompt_fields(task, prompt_type, as_messages) | {"tgt": render_tgt(task)}
 
-    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *LOCATION, *_EXTRAS), without)
+    return _convert(rows, out_jsonl, prompt_type, line, ("trg_text", *CARRIED, *_MARKED), without)
 
 
 def convert_to_sft(
@@ -134,30 +134,30 @@ def convert_to_sft(
 def convert_to_rows(
     rows: Path | UserRows, out: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
 ) -> ConversionReport:
-    """Write the rows that `convert_to_src_tgt` would use as parquet, with `COLUMNS` and their places, else like it."""
+    """Write the rows that `convert_to_src_tgt` would use as parquet, with `COLUMNS`, places and terms, else like it."""
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; rows are written as parquet")
     rejected: list[RejectedRow] = []
-    columns = (*COLUMNS, *location_columns(rows))
+    columns = carried_columns(rows)
 
     def usable() -> Iterator[tuple[Any, ...]]:
         n_used = 0
-        for number, values in iter_rows(rows, columns, optional=("trg_text", *LOCATION)):
+        for number, values in iter_rows(rows, (*COLUMNS, *CARRIED), optional=("trg_text", *CARRIED)):
             if isinstance(values, RowError):
                 rejected.append(RejectedRow(number, values.reason))
             elif fault := fault_of_pair(values, prompt_type, ("trg_text",)):
                 rejected.append(RejectedRow(number, fault))
             elif number not in without:
                 n_used += 1
-                yield located(values)
+                yield carried(values, columns)
         _check_usable(opened(rows).path, n_used, rejected)
 
-    written = write_rows(out, usable(), with_location(SCHEMA, columns[len(COLUMNS) :]))
+    written = write_rows(out, usable(), with_location(SCHEMA, columns))
     return ConversionReport(out, written, tuple(rejected))
 
 
 def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
-    """Return the reason to leave a row, values of `COLUMNS` and maybe `LOCATION`, out of training; None without any."""
+    """Return the reason to leave a row, values of `COLUMNS` and maybe `CARRIED`, out of training; None without any."""
     line = _line(values, prompt_type, lambda task: {"src": render_prompt(task, prompt_type)}, optional)
     return line if isinstance(line, str) else None
 
@@ -252,7 +252,7 @@ def _line(
     if (reason := _fault(texts, prompt_type, optional)) is not None:
         return reason
     source, reference, src_lang, trg_lang = texts
-    row = dict(zip((*COLUMNS, *LOCATION, *_EXTRAS), values, strict=False))
+    row = dict(zip((*COLUMNS, *CARRIED, *_MARKED), values, strict=False))
     terms, marked = read_terms(row.get("terms")), read_marked(row.get("mt_texts"), row.get("spans"))
     if isinstance(terms, str) or isinstance(marked, str):
         return terms if isinstance(terms, str) else str(marked)

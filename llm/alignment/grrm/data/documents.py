@@ -1,11 +1,14 @@
 """The place of rows in documents, and the segments before each: the context that judges may see.
 
+Files of rows that are made from others carry it on, and a column `terms` too.
+
 Columns, both optional: `document`, a name or number (`page` in the corpus of LibreOffice's help), and `position`, a
 whole number that rises through the document and may have gaps.
 """
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,8 +23,10 @@ from grrm.data.parquet import iter_rows
 from grrm.errors import UserError
 from grrm.gqm.groups import ContextSegment, TranslationTask
 from grrm.gqm.languages import language_pair
+from grrm.gqm.terms import read_terms, terms_mapping
 
-LOCATION = (DOCUMENT, POSITION)
+LOCATION, TERMS = (DOCUMENT, POSITION), "terms"
+CARRIED = (*LOCATION, TERMS)
 Context = tuple[ContextSegment, ...]
 Location = tuple[tuple[str, str], int]  # document and pair of languages, position
 
@@ -109,17 +114,30 @@ def location_columns(rows: Path | UserRows) -> tuple[str, ...]:
     return LOCATION if opened(rows).has(DOCUMENT) else ()
 
 
+def carried_columns(rows: Path | UserRows) -> tuple[str, ...]:
+    """Those of `CARRIED` that the file has, the place only where it has documents."""
+    return location_columns(rows) + ((TERMS,) if opened(rows).has(TERMS) else ())
+
+
 def with_location(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
-    """The schema of a parquet file with `columns`, those of `LOCATION` or none, behind its own."""
+    """The schema of a parquet file with `columns`, some of `CARRIED` or none, behind its own."""
     for name in columns:
-        schema = schema.append(pa.field(name, pa.string() if name == DOCUMENT else pa.int64()))
+        schema = schema.append(pa.field(name, pa.int64() if name == POSITION else pa.string()))
     return schema
 
 
-def located(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Values of `COLUMNS` and maybe `LOCATION`, the place as text and number. Raises UserError as `location_of`."""
-    location = values[len(COLUMNS) :]
-    return values[: len(COLUMNS)] + (location_of(*location) if location else ())
+def carried(values: tuple[Any, ...], columns: Collection[str]) -> tuple[Any, ...]:
+    """Values of `COLUMNS`, then of those of `CARRIED` that are in `columns`: place as text and number, terms as JSON.
+
+    Raises UserError as `location_of`, and for terms that `read_terms` cannot read.
+    """
+    document, position, value = values[len(COLUMNS) :]
+    terms = read_terms(value)
+    if isinstance(terms, str):
+        raise UserError(terms)
+    text = json.dumps(terms_mapping(terms), ensure_ascii=False) if terms else None
+    cells = dict(zip(CARRIED, (*location_of(document, position), text), strict=True))
+    return values[: len(COLUMNS)] + tuple(cells[name] for name in columns)
 
 
 def location_of(document: Any = None, position: Any = None) -> tuple[str | None, int | None]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from grrm.data.convert import fault_of_pair
-from grrm.data.documents import LOCATION, located, location_columns, with_location
+from grrm.data.documents import CARRIED, carried, carried_columns, with_location
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import SCHEMA, iter_rows, write_rows
@@ -44,8 +44,8 @@ def hold_out(rows: UserRows, out: Path, n_rows: int, prompt_type: str) -> HeldOu
     file that has too few rows.
     """
     first: dict[bytes, int] = {}
-    location = location_columns(rows)
-    for number, values in iter_rows(rows, (*COLUMNS, *location), LOCATION):
+    columns = carried_columns(rows)
+    for number, values in iter_rows(rows, (*COLUMNS, *CARRIED), CARRIED):
         if not isinstance(values, RowError) and fault_of_pair(values, prompt_type) is None:
             first.setdefault(_digest(values[0]), number)
     if len(first) <= n_rows:
@@ -53,15 +53,15 @@ def hold_out(rows: UserRows, out: Path, n_rows: int, prompt_type: str) -> HeldOu
     chosen = set(sorted(first)[:n_rows])
     held: list[tuple[Any, ...]] = []
     without: set[int] = set()
-    for number, values in iter_rows(rows, (*COLUMNS, *location), LOCATION):
+    for number, values in iter_rows(rows, (*COLUMNS, *CARRIED), CARRIED):
         if isinstance(values, RowError):
             continue
         digests = {_digest(text) for text in values[:2] if isinstance(text, str)}
         if digests & chosen:
             without.add(number)
         if any(first.get(digest) == number for digest in digests & chosen):
-            held.append(located(values))
-    return HeldOut(out, write_rows(out, held, with_location(SCHEMA, location)), frozenset(without))
+            held.append(carried(values, columns))
+    return HeldOut(out, write_rows(out, held, with_location(SCHEMA, columns)), frozenset(without))
 
 
 def comparable(text: str) -> str:

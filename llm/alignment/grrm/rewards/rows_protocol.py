@@ -5,7 +5,7 @@ Unknown fields are ignored, as the stock server ignores them.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, FiniteFloat
 
@@ -41,4 +41,4 @@ class RowTask(WireModel):
     src_lang: str
     trg_lang: str
     reference: str | None = None
-    terms: Annotated[dict[str, list[str]], Field(default_factory=dict)]
+    terms: Any = None  # what `gqm.terms.read_terms` reads
