@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import time
@@ -15,16 +16,15 @@ from pydantic import BaseModel
 
 from grrm import __version__
 from grrm.gqm.extraction import extract_translation
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.interface import Judge
 from grrm.rewards.protocol import (
     PartialAnswer,
     Problem,
-    ScoreAnswer,
     ScoreRequest,
     WireGroup,
-    WireVerdict,
     task_of,
+    verdict_fields,
 )
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
@@ -200,10 +200,10 @@ class RewardApp(Application):
 
     def _judge(
         self, hosted: HostedJudge, groups: Sequence[Group], is_abandoned: Callable[[], bool], until: float = math.inf
-    ) -> list[WireVerdict]:
+    ) -> list[Verdict]:
         began_s = time.perf_counter()
         verdicts = self.services[hosted.name].judge_groups(groups, is_abandoned, until)
-        self.live.add(hosted.name, verdicts, time.perf_counter() - began_s)
+        self.live.add(hosted.name, groups, verdicts, time.perf_counter() - began_s)
         return verdicts
 
     def _load(self) -> tuple[int, int]:
@@ -219,10 +219,13 @@ class RewardApp(Application):
         is_abandoned: Callable[[], bool],
         until: float,
     ) -> bytes:
-        verdicts = self._judge(hosted, self._groups(wire, tasks), is_abandoned, until)
+        groups = self._groups(wire, tasks)
+        verdicts = self._judge(hosted, groups, is_abandoned, until)
         if time.monotonic() >= until:
-            _check_all_done(wire.request_id, verdicts)
-        return ScoreAnswer(request_id=wire.request_id, verdicts=verdicts).model_dump_json().encode()
+            _check_all_done(wire.request_id, groups, verdicts)
+        fields = [verdict_fields(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
+        answer = {"request_id": wire.request_id, "verdicts": fields}
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
 
     def _groups(self, wire: ScoreRequest, tasks: Sequence[TranslationTask]) -> list[Group]:
         return [
@@ -242,12 +245,14 @@ class RewardApp(Application):
         )
 
 
-def _check_all_done(request_id: str, verdicts: Sequence[WireVerdict]) -> None:
+def _check_all_done(request_id: str, groups: Sequence[Group], verdicts: Sequence[Verdict]) -> None:
     """Raises Unfinished unless every group was done before the deadline, which has passed."""
-    done = [v for v in verdicts if all(c.status is not Status.JUDGE_TIMEOUT for c in v.candidates)]
-    if len(done) < len(verdicts):
-        message = f"the request's deadline came when {len(done)} of {len(verdicts)} groups were done"
-        raise Unfinished(PartialAnswer(error_code=504, error_msg=message, request_id=request_id, verdicts=done))
+    judged = list(zip(groups, verdicts, strict=True))
+    done = [verdict_fields(*pair) for pair in judged if Status.JUDGE_TIMEOUT not in pair[1].statuses]
+    if len(done) < len(judged):
+        message = f"the request's deadline came when {len(done)} of {len(judged)} groups were done"
+        fields = {"error_code": 504, "error_msg": message, "request_id": request_id, "verdicts": done}
+        raise Unfinished(PartialAnswer.model_validate(fields))
 
 
 def _rows_failure(message: str, n_rows: int) -> Response:

@@ -14,8 +14,7 @@ from importlib import resources
 
 from pydantic import BaseModel
 
-from grrm.gqm.groups import Status
-from grrm.rewards.protocol import WireVerdict
+from grrm.gqm.groups import Group, Status, Verdict
 
 N_RECENT, N_LATENCIES = 20, 500
 
@@ -63,25 +62,17 @@ class Live:
     """Remembers the last verdicts and how long their requests took; thread-safe."""
 
     def __init__(self) -> None:
-        self._recent: deque[RecentVerdict] = deque(maxlen=N_RECENT)
+        self._recent: deque[tuple[float, str, str, Verdict]] = deque(maxlen=N_RECENT)
         self._seconds: deque[float] = deque(maxlen=N_LATENCIES)
         self._lock = threading.Lock()
 
-    def add(self, judge: str, verdicts: Sequence[WireVerdict], took_s: float) -> None:
+    def add(self, judge: str, groups: Sequence[Group], verdicts: Sequence[Verdict], took_s: float) -> None:
         """Remembers a request to the judge of this name that took `took_s` seconds."""
         now = time.time()
-        summaries = [
-            RecentVerdict(
-                time_s=now,
-                judge=judge,
-                group_id=verdict.group_id,
-                scores=[candidate.score for candidate in verdict.candidates],
-                statuses=[candidate.status for candidate in verdict.candidates],
-            )
-            for verdict in verdicts[-N_RECENT:]
-        ]
+        last = list(zip(groups, verdicts, strict=True))[-N_RECENT:]
+        bare = [(now, judge, group.group_id, Verdict(verdict.statuses, verdict.scores)) for group, verdict in last]
         with self._lock:
-            self._recent.extend(summaries)
+            self._recent.extend(bare)
             self._seconds.append(took_s)
 
     def answer(self, running: int, waiting: int) -> LiveAnswer:
@@ -94,7 +85,16 @@ class Live:
             waiting=waiting,
             median_ms=statistics.median(milliseconds) if milliseconds else None,
             p95_ms=cuts[-1] if cuts else None,
-            recent=recent[::-1],
+            recent=[
+                RecentVerdict(
+                    time_s=then,
+                    judge=judge,
+                    group_id=group_id,
+                    scores=list(verdict.scores),
+                    statuses=list(verdict.statuses),
+                )
+                for then, judge, group_id, verdict in reversed(recent)
+            ],
         )
 
 

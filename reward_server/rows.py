@@ -9,10 +9,9 @@ from pydantic import ValidationError
 
 from grrm.errors import UserError
 from grrm.gqm.chat import EOS_TEXT, USER_START
-from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.gqm.groups import Candidate, Group, TranslationTask, Verdict
 from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.gqm.terms import read_terms
-from grrm.rewards.protocol import WireVerdict
 from grrm.rewards.rows_protocol import RowsRequest, RowTask
 
 from .problems import RequestProblem
@@ -84,15 +83,15 @@ def remove_tokens(text: str, special_tokens: Sequence[str]) -> str:
 
 
 def rewards_by_row(
-    row_groups: RowGroups, verdicts: Sequence[WireVerdict], *, scale: float, default: float
+    row_groups: RowGroups, verdicts: Sequence[Verdict], *, scale: float, default: float
 ) -> tuple[list[float], int]:
     """Rewards in row order, `score * scale` or `default` where there is no score, and the number of defaults."""
     rewards: dict[int, float] = {}
     n_defaulted = 0
     for rows, verdict in zip(row_groups.rows, verdicts, strict=True):
-        for row, candidate in zip(rows, verdict.candidates, strict=True):
-            n_defaulted += candidate.score is None
-            rewards[row] = default if candidate.score is None else candidate.score * scale
+        for row, score in zip(rows, verdict.scores, strict=True):
+            n_defaulted += score is None
+            rewards[row] = default if score is None else score * scale
     return [rewards[row] for row in range(len(rewards))], n_defaulted
 
 

@@ -16,7 +16,7 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.deadline import Abandoned, DeadlinePassed
 from grrm.judges.gated import GatedJudge
 from grrm.rewards.group_filter import ConstantScoreAlarm
-from grrm.rewards.protocol import WireVerdict, wire_verdict
+from grrm.rewards.protocol import check_verdict
 
 from .hosting import HostedJudge
 from .metrics import Metrics
@@ -89,7 +89,7 @@ class JudgeService:
 
     def judge_groups(
         self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf
-    ) -> list[WireVerdict]:
+    ) -> list[Verdict]:
         """One verdict per group, order kept; waits for its turn where the judge takes turns.
 
         `is_abandoned` says when nobody waits for the verdicts any more. Groups that are not done at `until`, on
@@ -105,7 +105,7 @@ class JudgeService:
             self._waited(0.0)  # let in at once: what it waits for is inside the model
             return self._judge_checked(groups, is_abandoned, until)
         except DeadlinePassed:
-            return [wire_verdict(group, _late(group)) for group in groups]
+            return [_late(group) for group in groups]
         except Abandoned as error:
             self._metrics.add("grrm_abandoned_requests_total")
             raise RequestProblem(503, "the client has gone", retry_after_s=1) from error
@@ -160,12 +160,12 @@ class JudgeService:
     def _waited(self, seconds: float) -> None:
         self._metrics.observe("grrm_queue_wait_seconds", seconds, judge=self.hosted.name)
 
-    def _judge_until(self, groups: Sequence[Group], until: float) -> list[WireVerdict]:
+    def _judge_until(self, groups: Sequence[Group], until: float) -> list[Verdict]:
         return self._judge_checked(groups, until=until)
 
     def _judge_checked(
         self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf
-    ) -> list[WireVerdict]:
+    ) -> list[Verdict]:
         call, start_s = object(), time.perf_counter()
         self._metrics.add("grrm_judge_calls_total")
         with self._lock:
@@ -174,7 +174,8 @@ class JudgeService:
             seconds = min(self.hosted.deadline_s, max(until - time.monotonic(), 0.0))
             with self.hosted.deadline.within(seconds, is_abandoned):
                 verdicts = self._verdicts(groups, until)
-            answers = [wire_verdict(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
+            for group, verdict in zip(groups, verdicts, strict=True):
+                check_verdict(group, verdict)
         except Abandoned:
             raise
         except Exception as error:
@@ -190,10 +191,10 @@ class JudgeService:
         with self._lock:
             self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
             is_probe = self._is_probe(groups)
-            self._note_health(answers, is_probe=is_probe, is_cut_short=time.monotonic() >= until)
+            self._note_health(verdicts, is_probe=is_probe, is_cut_short=time.monotonic() >= until)
             if not is_probe:
-                self._count(answers, took_s)
-        return answers
+                self._count(verdicts, took_s)
+        return verdicts
 
     def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
         """The judge's verdicts; one that looks at no clock is asked about a few groups at a time."""
@@ -211,9 +212,9 @@ class JudgeService:
     def _is_probe(self, groups: Sequence[Group]) -> bool:
         return len(groups) == 1 and groups[0] is self._canary
 
-    def _note_health(self, answers: Sequence[WireVerdict], *, is_probe: bool, is_cut_short: bool) -> None:
+    def _note_health(self, verdicts: Sequence[Verdict], *, is_probe: bool, is_cut_short: bool) -> None:
         """A refusal of a client's group may be given without the model, one of the known group is an answer."""
-        statuses = {candidate.status for answer in answers for candidate in answer.candidates}
+        statuses = {status for verdict in verdicts for status in verdict.statuses}
         if any(status.is_scored or status is Status.JUDGE_UNPARSABLE for status in statuses):
             self._has_answered = True
         elif is_probe:
@@ -221,18 +222,18 @@ class JudgeService:
         elif not is_cut_short and statuses & OUTAGES:
             self._has_answered = False
 
-    def _count(self, answers: Sequence[WireVerdict], took_s: float) -> None:
+    def _count(self, verdicts: Sequence[Verdict], took_s: float) -> None:
         judge = self.hosted.name
         self._metrics.add("grrm_judge_seconds_total", took_s)
         self._metrics.observe("grrm_judge_call_seconds", took_s, judge=judge)
-        self._metrics.observe("grrm_batch_groups", len(answers), judge=judge)
-        for answer in answers:
-            if answer.attempts:
-                self._metrics.observe("grrm_reply_tokens", answer.tokens, judge=judge)
-        scores = [c.score for answer in answers for c in answer.candidates if c.status is Status.SCORED]
+        self._metrics.observe("grrm_batch_groups", len(verdicts), judge=judge)
+        for verdict in verdicts:
+            if verdict.attempts:
+                self._metrics.observe("grrm_reply_tokens", verdict.tokens, judge=judge)
+        outcomes = [pair for verdict in verdicts for pair in zip(verdict.statuses, verdict.scores, strict=True)]
+        scores = [score for status, score in outcomes if status is Status.SCORED]
         if self._alarm.watch(score for score in scores if score is not None):
             self._metrics.add("grrm_constant_score_alarms_total")
-        self._metrics.add("grrm_groups_total", len(answers))
-        statuses = Counter(candidate.status for answer in answers for candidate in answer.candidates)
-        for status, count in statuses.items():
+        self._metrics.add("grrm_groups_total", len(verdicts))
+        for status, count in Counter(status for status, _ in outcomes).items():
             self._metrics.add("grrm_candidates_total", count, status=status.value)

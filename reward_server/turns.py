@@ -10,9 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from grrm.gqm.groups import Group
+from grrm.gqm.groups import Group, Verdict
 from grrm.judges.deadline import Abandoned, DeadlinePassed
-from grrm.rewards.protocol import WireVerdict
 
 from .problems import JudgeFailure, RequestProblem
 
@@ -26,7 +25,7 @@ class _Request:
     groups: Sequence[Group]
     until: float
     arrived: float = field(default_factory=time.monotonic)
-    answer: Future[list[WireVerdict]] = field(default_factory=Future)
+    answer: Future[list[Verdict]] = field(default_factory=Future)
 
 
 class Turns:
@@ -42,7 +41,7 @@ class Turns:
 
     def __init__(
         self,
-        judge: Callable[[Sequence[Group], float], list[WireVerdict]],
+        judge: Callable[[Sequence[Group], float], list[Verdict]],
         when_idle: Callable[[Act], None],
         max_groups: int,
         waited: Callable[[float], None] = lambda seconds: None,
@@ -61,7 +60,7 @@ class Turns:
         wait_s: float,
         is_abandoned: Callable[[], bool] = lambda: False,
         until: float = math.inf,
-    ) -> list[WireVerdict]:
+    ) -> list[Verdict]:
         """One verdict per group, order kept.
 
         Raises RequestProblem 503 when no turn comes within `wait_s`, the JudgeFailure of its own groups, Abandoned

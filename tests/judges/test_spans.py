@@ -26,7 +26,7 @@ from grrm.judges.registry import open_judge
 from grrm.judges.sources import read_sources
 from grrm.judges.spans import SpansJudge, aligned, marked_errors
 from grrm.rewards.gates import read_gates
-from grrm.rewards.protocol import ScoreAnswer, request_from_groups, verdicts_from_answer, wire_verdict
+from grrm.rewards.protocol import ScoreAnswer, request_from_groups, verdict_fields, verdicts_from_answer
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 
@@ -176,7 +176,7 @@ def test_a_server_sends_spans_and_leaves_the_field_out_without_any():
 def answered(verdict, edit=lambda fields: None):
     judged = group_of(["two cats", None])
     request = request_from_groups("r", [judged])
-    fields = wire_verdict(as_on_the_wire(judged, request), verdict).model_dump(mode="json")
+    fields = verdict_fields(as_on_the_wire(judged, request), verdict)
     edit(fields)
     return verdicts_from_answer(request, ScoreAnswer(request_id="r", verdicts=[fields]).model_dump_json().encode())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -105,6 +106,9 @@ def test_judge_failure_is_a_clean_500_with_the_reference_of_the_log(caplog):
         [Verdict((Status.SCORED, Status.SCORED), (1.0, 2.0))],
         [Verdict((Status.SCORED,), (1.0,), (("stranger",),))],
         [Verdict((Status.SCORED,), (1.0,), (("c0",), ("c0",)))],
+        [Verdict((Status.SCORED,), (np.float32(0),))],
+        [Verdict((Status.SCORED,), (1.0,), None, None)],
+        [Verdict((Status.SCORED,), (1.0,), tokens=np.int64(3))],
     ],
 )
 def test_judge_that_breaks_its_contract_is_a_failure(verdicts):
@@ -114,7 +118,8 @@ def test_judge_that_breaks_its_contract_is_a_failure(verdicts):
         def judge(self, groups):
             return verdicts
 
-    assert make_client(Careless()).post("/v1/score", json=score_body()).status_code == 500
+    answer = make_client(Careless()).post("/v1/score", json=score_body())
+    assert (answer.status_code, answer.get_json()["error_msg"][:16]) == (500, "the judge failed")
 
 
 INVALID = [

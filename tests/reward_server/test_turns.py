@@ -10,8 +10,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 from support.judged_groups import group_of
 
+from grrm.gqm.groups import Verdict
 from grrm.judges.deadline import DeadlinePassed
-from grrm.rewards.protocol import WireVerdict
 from grrm_reward_server.problems import JudgeFailure, RequestProblem
 from grrm_reward_server.turns import Turns
 
@@ -31,7 +31,7 @@ class Judge:
             assert self.released.wait(120)
         if self.bad in self.calls[-1]:
             raise JudgeFailure("ref")
-        return [WireVerdict(group_id=group.group_id, candidates=[]) for group in groups]
+        return [Verdict((), (), analysis=group.group_id) for group in groups]
 
 
 def at_once(act):
@@ -43,7 +43,7 @@ def groups(*ids):
 
 
 def ids_of(verdicts):
-    return [verdict.group_id for verdict in verdicts]
+    return [verdict.analysis for verdict in verdicts]
 
 
 def serve_together(judge, *requests, max_groups=100):

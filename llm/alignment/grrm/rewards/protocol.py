@@ -137,11 +137,6 @@ class WireVerdict(WireModel):
     parts: Annotated[list[WirePart], Field(fail_fast=True)] = []
     spans: Annotated[list[list[WireSpan] | None], Field(fail_fast=True)] = []
 
-    @model_serializer(mode="wrap")
-    def _without_empty_lists(self, handler: Callable[[WireVerdict], dict[str, Any]]) -> dict[str, Any]:
-        fields = handler(self)
-        return {name: fields[name] for name in fields if fields[name] or name not in ("parts", "rejections", "spans")}
-
 
 class ScoreAnswer(WireModel):
     """One verdict per group, in the order of the request."""
@@ -176,30 +171,37 @@ def request_from_groups(request_id: str, groups: Sequence[Group], judge: str | N
     return ScoreRequest(request_id=request_id, judge=judge, groups=wire)
 
 
-def wire_verdict(group: Group, verdict: Verdict) -> WireVerdict:
-    """`verdict` as sent. Raises ValueError when it does not cover the group's candidates or ranks unknown ones."""
+def check_verdict(group: Group, verdict: Verdict) -> None:
+    """Raise ValueError for a verdict that is not on the group's candidates, or has values of other types."""
     if len(verdict.statuses) != len(group.candidates):
         raise ValueError(f"{len(verdict.statuses)} statuses for {len(group.candidates)} candidates")
-    ids = [candidate.candidate_id for candidate in group.candidates]
-    ranking = None if verdict.ranking is None else [list(tier) for tier in verdict.ranking]
-    _check_ranking(ranking, ids)
-    # One validation of the whole takes less than one of every score does, and a request has hundreds of scores.
-    return WireVerdict.model_validate(
-        {
-            "group_id": group.group_id,
-            "candidates": [
-                {"candidate_id": candidate_id, "status": status, "score": score}
-                for candidate_id, status, score in zip(ids, verdict.statuses, verdict.scores, strict=True)
-            ],
-            "ranking": ranking,
-            "analysis": clean_text(verdict.analysis),
-            "attempts": verdict.attempts,
-            "tokens": verdict.tokens,
-            "rejections": list(verdict.rejections),
-            "parts": [part_fields(part) | {"analysis": clean_text(part.analysis)} for part in verdict.parts],
-            "spans": [span_fields(spans) for spans in verdict.spans],
-        }
-    )
+    _check_ranking(verdict.ranking, [candidate.candidate_id for candidate in group.candidates])
+    numbers, texts = (verdict.attempts, verdict.tokens), (verdict.analysis, *verdict.rejections)
+    for values, kind in ((verdict.scores, float | int | None), (numbers, int), (texts, str)):
+        if others := [value for value in values if not isinstance(value, kind)]:
+            raise ValueError(f"a verdict has a {type(others[0]).__name__}: give Python's own numbers and texts")
+
+
+def verdict_fields(group: Group, verdict: Verdict) -> dict[str, Any]:
+    """The fields of a WireVerdict, for a verdict that `check_verdict` accepts."""
+    outcomes = zip(group.candidates, verdict.statuses, verdict.scores, strict=True)
+    fields: dict[str, Any] = {
+        "group_id": group.group_id,
+        "candidates": [
+            {"candidate_id": candidate.candidate_id, "status": status.value, "score": score}
+            for candidate, status, score in outcomes
+        ],
+        "ranking": None if verdict.ranking is None else [list(tier) for tier in verdict.ranking],
+        "analysis": clean_text(verdict.analysis),
+        "attempts": verdict.attempts,
+        "tokens": verdict.tokens,
+    }
+    lists = {
+        "rejections": [clean_text(reason) for reason in verdict.rejections],
+        "parts": [part_fields(part) | {"analysis": clean_text(part.analysis)} for part in verdict.parts],
+        "spans": [span_fields(spans) for spans in verdict.spans],
+    }
+    return fields | {name: values for name, values in lists.items() if values}
 
 
 def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
