@@ -12,20 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from titles import (
-    ARMS,
-    COSTS,
-    GQM_JUDGES,
-    JUDGES,
-    POLICIES,
-    PROBED,
-    README,
-    REAL_JUDGES,
-    REAL_POLICIES,
-    SEEDS,
-    STUDY_JUDGES,
-    STUDY_POLICIES,
-)
+from titles import JUDGES, POLICIES, PROBED, README, REAL_JUDGES, REAL_POLICIES
 
 from grrm.evaluation.probes.measure import CHANCE, MIN_ROWS
 
@@ -38,13 +25,6 @@ Lines = Iterable[Sequence[str]]
 def result(name: str) -> dict[str, Any]:
     """Return benchmarks/results/NAME.json."""
     return dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
-
-
-def study() -> dict[int, dict[str, Any]]:
-    """The records of the study by seed."""
-    records = {seed: result(f"study-seed{seed}") for seed in SEEDS}
-    records[2]["judges"] |= result("study-seed2-rm")["judges"]
-    return records
 
 
 def real(half: str) -> dict[str, Any]:
@@ -172,57 +152,6 @@ def demo_judges() -> Lines:
         yield title, *seeds, *others, f"{scores['milliseconds_a_group']['mean']:.1f}"
 
 
-def study_judges() -> Lines:
-    records = study()
-    for judge, title in STUDY_JUDGES.items():
-        of_seeds = [record["judges"].get(judge) for record in records.values()]
-        columns = [(of_set, key) for of_set in ("heldout", "mixed") for key in ("accuracy", "correlation")]
-        yield (
-            title,
-            *(each((seed and seed[of_set][key]["mean"] for seed in of_seeds), ".3f") for of_set, key in columns),
-        )
-
-
-def study_gqm() -> Lines:
-    for judge, title in GQM_JUDGES.items():
-        scores = study()[2]["judges"][judge]
-        held_out, mixed = (
-            (f"{100 * part['coverage']:.1f} %" if part["coverage"] else "0 %", part["accuracy"], part["correlation"])
-            for part in (scores["heldout"], scores["mixed"])
-        )
-        of_mixed = each([mixed[1] and mixed[1]["mean"]], ".2f")
-        yield title, held_out[0], interval(held_out[1], ".2f"), interval(held_out[2], ".2f"), mixed[0], of_mixed
-
-
-def study_costs() -> Lines:
-    for judge, title in COSTS.items():
-        scores = study()[2]["judges"][judge]["heldout"]
-        tied = NONE if scores["tied"] is None else f"{100 * scores['tied']:.1f} %"
-        tokens = f"{scores['tokens']['mean']:.0f}" if scores["tokens"]["mean"] else NONE
-        yield title, tied, tokens, f"{scores['milliseconds_a_group']:.0f}"
-
-
-def study_gains() -> Lines:
-    for policy, title in STUDY_POLICIES.items():
-        of_seeds = [record["policies"].get(policy) for record in study().values()]
-        yield (
-            title,
-            *(each((seed and seed["learned"][key] for seed in of_seeds), "+.2f") for key in ("gain", "greedy_gain")),
-        )
-
-
-def study_arms() -> Lines:
-    judges = study()[2]["judges"]
-
-    def cell(judge: str, of_set: str) -> str:
-        return each((judges[judge][of_set][key]["mean"] for key in ("accuracy", "correlation")), ".3f")
-
-    for arm, title in ARMS.items():
-        ways = [(f"ranker_{way}_{arm}", of_set) for of_set in ("heldout", "mixed") for way in ("none", "group")]
-        yield title, *(cell(*way) for way in ways)
-    yield "consensus, no training", cell("consensus", "heldout"), "", cell("consensus", "mixed"), ""
-
-
 def rubric_judge() -> Lines:
     rows = result("rubric_judge")["rows"]
     for row in rows:
@@ -283,11 +212,6 @@ PUBLISHED = (
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
     Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),
-    Published(RESULTS_PAGE, "Seeds 2 and 3; – is not measured", study_judges),
-    Published(RESULTS_PAGE, "Generative group judges (GQM) of seed 2", study_gqm),
-    Published(RESULTS_PAGE, "What they cost", study_costs),
-    Published(RESULTS_PAGE, "Gains of policies trained with them", study_gains),
-    Published(RESULTS_PAGE, "### Where comparing the candidates pays", study_arms),
     Published("docs/answers.md", "Pairs in order on the 400 held-out groups", rubric_judge),
     Published("docs/train.md", "The table has the largest differences", layouts),
     Published("docs/benchmarks.md", "## Memory beside the plan", memory),

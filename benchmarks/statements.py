@@ -5,21 +5,18 @@ A page has to hold each of its statements, with any line breaks.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
-from typing import Any
 
-from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, result, spread, study
+from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, result, spread
 from titles import JUDGES, POLICIES, README
 
-GAINS = ("gain", "greedy_gain")
 Statement = tuple[str, str]  # a page, and what it says
 
 
 def statements() -> Iterator[Statement]:
     """All of them."""
     yield from _readmes()
-    for text in (*_in_short(), *_printed(), *_watched(), *_study()):
+    for text in (*_in_short(), *_printed()):
         yield RESULTS_PAGE, text
     yield from ((REAL_PAGE, text) for text in _real())
     yield from _memory_and_joining()
@@ -121,43 +118,6 @@ def _printed() -> Iterator[str]:
         more = f"more than twice the standard deviation over seeds, {scores['sd']:.2f}"
         assert scores["above_spread"]
         yield f"{POLICIES[policy]}: sampled chrF {gain} against SFT, {more}; greedy {greedy}, {side} SFT"
-
-
-def _watched() -> Iterator[str]:
-    for seed, record in study().items():
-        curve = record["policies"]["grpo_consensus"]["curves"]["eval_chrf_greedy"]
-        yield f"from {curve[0][1]:.1f} to {curve[-1][1]:.1f} on seed {seed}"
-
-
-def _study() -> Iterator[str]:
-    records = study()
-
-    def mean(policy: str, key: str) -> float:
-        return statistics.fmean(record["policies"][policy]["learned"][key] for record in records.values())
-
-    def of(judge: str, key: str, seed: int = 2) -> float:
-        value: Any = records[seed]["judges"][judge]["heldout"][key]
-        return float(value["mean"])
-
-    single, compared = "grpo_ranker_none_large", "grpo_ranker_group_large"
-    sampled, greedy = ({name: f"{mean(name, key):+.2f}" for name in ("grpo", single, compared)} for key in GAINS)
-    yield f"mean over both seeds {sampled[single]}, with the reference {sampled['grpo']}"
-    yield f"mean {greedy[single]}, with the reference {greedy['grpo']}"
-    against = f"against {sampled[single]} and {greedy[single]}"
-    yield f"mean {sampled[compared]} sampled and {greedy[compared]} greedy, {against}"
-    pairs = {(judge, seed): of(judge, "accuracy", seed) for judge in ("rm", "ranker_none_large") for seed in (2, 3)}
-    yield f"on seed 2 ({pairs['rm', 2]:.3f}, {pairs['ranker_none_large', 2]:.3f})"
-    yield f"on seed 3 ({pairs['rm', 3]:.3f} both)"
-    yield f"with ties as half it orders {of('sqm_sft', 'soft_sample_accuracy'):.2f} of the pairs"
-    beyond = [
-        [
-            record["policies"]["grpo_mixture"]["learned"][key] - record["policies"][single]["learned"][key]
-            for key in GAINS
-        ]
-        for record in records.values()
-    ]
-    (first, second), (third, fourth) = zip(*beyond, strict=True)
-    yield f"sampled {first:+.2f} and {second:+.2f}, greedy {third:+.2f} and {fourth:+.2f}, seeds 2 and 3"
 
 
 def _memory_and_joining() -> Iterator[Statement]:

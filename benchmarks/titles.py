@@ -49,53 +49,6 @@ JUDGES = {
     "ranker_none": "ranker, each candidate by itself",
     "ranker_group": "ranker, candidates compared",
 }
-SEEDS = (2, 3)
-STUDY_JUDGES = {
-    "consensus": "consensus",
-    "rm": "pairwise reward model (`rm`)",
-    "rm_1400_steps": "`rm` after 1,400 steps",
-    "ranker_none_large": "ranker, each by itself",
-    "ranker_group_large": "ranker, candidates compared",
-    "mixture": "mixture: ranker of single candidates + half of consensus",
-    "sqm_sft": "generative judge of one candidate (SQM), after SFT",
-    "sqm": "the same after RLVR",
-}
-GQM_JUDGES = {
-    "gqm_sft": "GQM from the policy, after SFT",
-    "gqm": "the same after RLVR",
-    "gqm_ranker_sft": "GQM from the ranker's layers, after SFT",
-    "gqm_ranker": "the same after RLVR",
-}
-COSTS = {
-    "consensus": "consensus",
-    "rm": "reward model, trained on pairs (`rm`)",
-    "ranker_none_large": "ranker, each by itself",
-    "ranker_group_large": "ranker, candidates compared",
-    "mixture": "mixture",
-    "sqm_sft": "SQM, after SFT",
-    "sqm": "SQM, after RLVR",
-    "gqm_sft": "GQM from the policy, after SFT",
-    "gqm": "GQM from the policy, after RLVR",
-    "gqm_ranker_sft": "GQM from the ranker, after SFT",
-    "gqm_ranker": "GQM from the ranker, after RLVR",
-}
-STUDY_POLICIES = {
-    "grpo": "chrF with the reference",
-    "grpo_consensus": "consensus",
-    "grpo_rm": "reward model, trained on pairs for 2,800 steps",
-    "grpo_mixture": "mixture of the ranker of single candidates and consensus",
-    "grpo_sqm": "SQM after RLVR, stopped after 200 of 400 steps",
-    "grpo_ranker_none_large": "ranker, each candidate by itself",
-    "grpo_ranker_group_large": "ranker, candidates compared",
-}
-ARMS = {
-    "1000_groups": "1,000 groups of 8 samples",
-    "3000_groups": "3,000 groups of 8",
-    "10000_groups": "10,000 groups of 8",
-    "2_candidates": "12,000 groups of 2",
-    "16_candidates": "1,500 groups of 16",
-    "mixed": "3,000 groups of 8, mixed quality",
-}
 
 
 @dataclass(frozen=True, slots=True)
