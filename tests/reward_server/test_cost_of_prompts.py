@@ -20,7 +20,16 @@ from grrm.gqm.fences import FENCED
 MIB = 2**20
 CONTEXT = 8_192  # tokens, of little more than a character each
 ENGLISH = "The quick brown fox jumps over the lazy dog, which sleeps. "
-TEXTS = {"English": ENGLISH, "blanks": " ", "one letter": "a", "marks": "\u0301", "digits": "7 ", "token": "<|"}
+TEXTS = {
+    "English": ENGLISH,
+    "blanks": " ",
+    "one letter": "a",
+    "marks": "\u0301",
+    "digits": "7 ",
+    "token": "<|",
+    "scores": "A: 1, B: 2 ",
+    "backslashes": "A\\1",
+}
 
 
 @pytest.fixture(scope="module")
