@@ -167,6 +167,15 @@ def test_what_is_escaped_is_escaped_on_a_line_among_others(attack, text):
         assert FENCED.escape(f"{text}\n{attack}\nend") != f"{text}\n{attack}\nend"
 
 
+@given(NEAR_ATTACKS)
+def test_what_is_remembered_of_a_text_is_what_is_shown(text):
+    for guard in (FENCED, UNFENCED, Guard(by_position=True)):
+        for _ in range(2):
+            shown, reason = guard.show(text)
+            assert guard.escape(text) == shown
+            assert guard.unsafe_reason(text) is reason
+
+
 def test_tokens_of_the_judges_own_tokenizer_are_escaped_too():
     guard = Guard(frozenset(["[[STOP]]", "<sep_7>", " "]))
     assert guard.is_plain("an [[ordinary]] text <sep>")

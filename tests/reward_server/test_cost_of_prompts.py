@@ -20,7 +20,16 @@ from grrm.gqm.fences import FENCED
 MIB = 2**20
 CONTEXT = 8_192  # tokens, of little more than a character each
 ENGLISH = "The quick brown fox jumps over the lazy dog, which sleeps. "
-TEXTS = {"English": ENGLISH, "blanks": " ", "one letter": "a", "marks": "\u0301", "digits": "7 ", "token": "<|"}
+TEXTS = {
+    "English": ENGLISH,
+    "blanks": " ",
+    "one letter": "a",
+    "marks": "\u0301",
+    "digits": "7 ",
+    "token": "<|",
+    "scores": "A: 1, B: 2 ",
+    "backslashes": "A\\1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +50,7 @@ def long_text(piece, n_bytes):
 def prompts_of(name):
     """Bodies for each route by what they ask: a prompt of as many bytes or characters as may be sent."""
     for n_bytes in (149 * MIB // 10, 39 * MIB // 10):
-        text = long_text(TEXTS[name], n_bytes // (3 if name == "marks" else 1))
+        text = long_text(TEXTS[name], n_bytes // {"marks": 3, "backslashes": 2}.get(name, 1))  # JSON doubles them
         chat = [{"role": "user", "content": text}]
         yield "/v1/completions", {"model": "tiny", "prompt": text}
         yield "/v1/completions", {"model": "tiny", "prompt": [text[:40_000]] * 90}

@@ -55,9 +55,17 @@ SHAPES = {
     "articles": "a  ",
     "question lines": "**Question::\n",
     "zero width": "\u200ba\u00ad",
+    "parted": "A\\1",
+    "parted fractions": "\\½A",
 }
 # Read as they are, and where a reader looks for an answer, a line of scores, or the rest of a text.
 PLACES = ("{}", "Total Score: \\boxed{{{}}}", "Answer: true\n<answer>{}x</answer>\nA: 1, B: 2")
+
+
+def unsafe_reason(text):
+    """Ask a guard that has not seen the text before: it has a token of its own."""
+    return Guard(frozenset([f"<{time.perf_counter_ns()}>"]), by_position=True).unsafe_reason(text)
+
 
 READERS = {
     **{
@@ -89,7 +97,7 @@ READERS = {
     },
     "leaves_its_tag": verification.leaves_its_tag,
     **{name: getattr(fences, name) for name in ("cap_marks", "skeleton")},
-    "unsafe_reason": Guard(by_position=True).unsafe_reason,  # all that the guard does with a text
+    "unsafe_reason": unsafe_reason,  # all that the guard does with a text
     **{
         f"{read.__name__} {kind}": partial(read, prompt_type=kind, n_candidates=2)
         for read in (compat.gqm_extract_score, compat.group_extract_scores)

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from itertools import chain
 
 from grrm.gqm.grammar import reads_as_positions
 from grrm.gqm.prompts import FENCE
-from grrm.gqm.verdict_lines import is_token, sign_cuts, verdict_cuts
+from grrm.gqm.verdict_lines import ReadLine, in_same_token, sign_cuts, signs_of, verdict_cuts
 
 _LETTERS = {
     # Cyrillic and Greek capitals that are drawn like Latin ones
@@ -80,9 +80,12 @@ def cap_marks(text: str) -> str:
     """`text` with at most MAX_MARKS combining marks in a row: normalising a run takes the square of its length."""
     if text.isascii():
         return text
+    marks = {char for char in {*text} if unicodedata.combining(char) or char in _BECOME_MARKS}
+    if not marks:
+        return text
     capped, run = [], 0
     for char in text:
-        run = run + 1 if unicodedata.combining(char) or char in _BECOME_MARKS else 0
+        run = run + 1 if char in marks else 0
         if run <= MAX_MARKS:
             capped.append(char)
     return "".join(capped)
@@ -154,34 +157,17 @@ class Guard:
         Backslashes of the text part what would otherwise be read together. A text that has any gets one before every
         letter and number that could belong to a verdict.
         """
-        if "\\" not in text and not self._deceptive(_readings(text)):
-            return text
-        tokens: set[int] = set()
-        cuts: set[int] = set()
-        for pieces in _pieces(text):
-            reading, origin = _joined(["" if char == "\\" else piece for char, piece in zip(text, pieces, strict=True)])
-            tokens.update(origin[match.start()] + 1 for match in self._token.finditer(reading))
-            cuts.update(origin[cut] for cut in self._cuts(reading))
-        marks, signs = Counter([*tokens, *cuts]), set[int]()
-        shown, n_parts = _marked(text, marks), -1 if "\\" in text else 0
-        while self.fenced and _n_parts(shown) > n_parts:  # each of them makes a letter or number that was none before
-            n_parts = _n_parts(shown)
-            index_of = [index for index in range(len(text)) for _ in range(marks[index] + (index in signs) + 1)]
-            for pieces in _pieces(shown):
-                reading, origin = _joined(_parted(shown, pieces))
-                signs = signs.union(index_of[origin[cut]] for cut in sign_cuts(reading))
-            shown = _marked(text, marks + Counter(signs))
-        return shown
+        return _shown(self, text)[0]
 
     def unsafe_reason(self, text: str) -> UnsafeReason | None:
         """The reason for which `text` cannot be shown even when it is escaped, None if it can."""
-        if any(char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cs") for char in text):
+        if any(unicodedata.category(char) in ("Cc", "Cs") for char in {*text}.difference("\t\n\r")):
             return UnsafeReason.CONTROL_CHARACTER
         if _HIDDEN.search(_FLAG.sub("", text)):
             return UnsafeReason.HIDDEN_TEXT
         if self.fenced and _longest_run(text) > MAX_BACKTICKS:
             return UnsafeReason.FENCE
-        return self._deceptive(_readings(self.escape(text)))
+        return _shown(self, text)[1]
 
     def is_safe(self, text: str) -> bool:
         """True if `text` can be shown to the judge, escaped where needed."""
@@ -191,6 +177,30 @@ class Guard:
         """True if `text` can be shown as it is, within the fences of every prompt."""
         return self.is_safe(text) and self.escape(text) == text and fence_for([text]) == FENCE
 
+    def show(self, text: str) -> tuple[str, UnsafeReason | None]:
+        """`text` as `escape` returns it, and what it still reads as."""
+        read_line = cache(signs_of)
+        cuts_of = cache(lambda reading: self._cuts(reading, read_line))
+        if "\\" not in text and not self._deceptive(_readings(text), cuts_of):
+            return text, None
+        tokens, cuts, signs, versions = set[int](), set[int](), set[int](), _pieces(text)
+        for pieces in versions:
+            reading, origin = _joined(pieces)
+            tokens.update(origin[match.start()] + 1 for match in self._token.finditer(reading))
+            cuts.update(origin[cut] for cut in cuts_of(reading))
+        marked = {index for index, char in enumerate(text) if char == "\\"} | tokens | cuts
+        n_parts = -1 if "\\" in text else 0
+        while self.fenced:  # a word or number that comes apart makes letters and numbers that were none before
+            parted = [_joined(_parted(pieces, marked)) for pieces in versions]
+            n_before, n_parts = n_parts, sum(reading.count("\\") for reading, _ in parted)
+            if n_parts <= n_before:
+                break
+            for reading, origin in parted:
+                signs.update(origin[cut] for cut in sign_cuts(reading, read_line))
+            marked |= signs
+        shown = _marked(text, tokens, cuts, signs)
+        return shown, self._deceptive(_readings(shown), cuts_of)
+
     @cached_property
     def _token(self) -> re.Pattern[str]:
         """Matches where a control token begins. Blank tokens are ignored, for they would refuse everything."""
@@ -199,14 +209,14 @@ class Guard:
         own = sorted(map(re.escape, tokens))
         return re.compile(f"(?=[{first}])(?=(?i:{_CONTROL_TOKEN.pattern})|{'|'.join(own) or '(?!)'})")
 
-    def _deceptive(self, readings: Collection[str]) -> UnsafeReason | None:
-        if any(self._token.search(reading) for reading in readings):
+    def _deceptive(self, readings: Collection[str], cuts_of: Callable[[str], set[int]]) -> UnsafeReason | None:
+        if any(map(self._token.search, readings)):
             return UnsafeReason.CONTROL_TOKEN
-        return UnsafeReason.PROTOCOL_LINE if any(map(self._cuts, set(readings))) else None
+        return UnsafeReason.PROTOCOL_LINE if any(map(cuts_of, readings)) else None
 
-    def _cuts(self, reading: str) -> set[int]:
+    def _cuts(self, reading: str, read_line: ReadLine) -> set[int]:
         """The positions of backslashes in the lines that the prompt or the judge could have written."""
-        cuts = verdict_cuts(reading) if self.fenced else set()
+        cuts = verdict_cuts(reading, read_line) if self.fenced else set()
         start = 0
         for line in reading.split("\n"):
             is_header = self.fenced and ":" in line and _HEADER_LINE.fullmatch(line)
@@ -231,8 +241,8 @@ def _longest_run(text: str) -> int:
     return max((len(run) for reading in _readings(text) for run in _BACKTICKS.findall(reading)), default=0)
 
 
-def _readings(text: str) -> tuple[str, str]:
-    return unicodedata.normalize("NFC", cap_marks(text)), skeleton(text)
+def _readings(text: str) -> set[str]:
+    return {unicodedata.normalize("NFC", cap_marks(text)), skeleton(text)}
 
 
 def _joined(pieces: Sequence[str]) -> tuple[str, list[int]]:
@@ -240,32 +250,36 @@ def _joined(pieces: Sequence[str]) -> tuple[str, list[int]]:
     return "".join(pieces), [index for index, piece in enumerate(pieces) for _ in piece]
 
 
-def _pieces(text: str) -> tuple[list[str], list[str]]:
-    """Each character of a text as it is, and as its skeleton."""
-    return [*text], [_char_skeleton(char) for char in text]
+def _pieces(text: str) -> list[list[str]]:
+    """The characters of a text but backslashes, and their skeletons where any differs."""
+    skeletons = {char: _char_skeleton(char) for char in {*text}}
+    plain, skeleton_pieces = ["" if char == "\\" else char for char in text], [skeletons[char] for char in text]
+    return [plain] if plain == skeleton_pieces else [plain, skeleton_pieces]
 
 
-def _marked(text: str, marks: Counter[int]) -> str:
-    """The text with so many backslashes before the characters of these indexes."""
-    return "".join("\\" * marks[index] + char for index, char in enumerate(text)) + "\\" * marks[len(text)]
+def _marked(text: str, *indexes: Iterable[int]) -> str:
+    """The text with a backslash before the character of each of these indexes."""
+    marked = [*text, ""]
+    for index in chain(*indexes):
+        marked[index] = "\\" + marked[index]
+    return "".join(marked)
 
 
-def _parted(text: str, pieces: Sequence[str]) -> list[str]:
-    """The pieces of the characters of `text`; of its backslashes one where any are within a word or number."""
-    parted, before, backslash = list(pieces), "", -1
-    for index, (char, piece) in enumerate(zip(text, pieces, strict=True)):
-        if char == "\\":
-            parted[index], backslash = "", index if backslash < 0 else backslash
-        elif piece:
-            if backslash >= 0 and before and is_token(before + piece[0]):
-                parted[backslash] = "\\"
-            before, backslash = piece[-1], -1
+def _parted(pieces: Sequence[str], marked: Collection[int]) -> list[str]:
+    """The pieces with a backslash before those that continue a word or number behind a marked index."""
+    parted, before, is_behind = list(pieces), "", False
+    for index, piece in enumerate(pieces):
+        is_behind = is_behind or index in marked
+        if piece:
+            if is_behind and before and in_same_token(before[-1], piece[0]):
+                parted[index] = "\\" + piece
+            before, is_behind = piece, False
     return parted
 
 
-def _n_parts(text: str) -> int:
-    """Count the places in words and numbers of both readings that have backslashes."""
-    return sum(piece == "\\" for pieces in _pieces(text) for piece in _parted(text, pieces))
+@lru_cache(maxsize=128)  # who asks whether texts are safe goes on to escape them
+def _shown(guard: Guard, text: str) -> tuple[str, UnsafeReason | None]:
+    return guard.show(text)
 
 
 @lru_cache(maxsize=4096)

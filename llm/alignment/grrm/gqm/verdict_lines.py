@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 _APART = "\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without spaces
-_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)\b)?|[^\W\d_{_APART}]+|[^\s_]")
+_LETTER = rf"[^\W\d_{_APART}]"
+_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)\b)?|{_LETTER}+|[^\W_]|[.#№]|[^\w\s.#№][^\w.#№]*")  # or a run of marks
+_SAME_TOKEN = re.compile(rf"\d\d|{_LETTER}{{2}}")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _CUT = re.compile("[:,<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _LINK = re.compile(r"[:=|(){}\]\"→–—~]|->|\. | - ")  # ties a small letter or an ordinal to a number
@@ -29,6 +32,13 @@ _LETTERS = dict(zip("甲乙丙丁", "ABCD", strict=True))
 _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "response", "answer", "option", "第"))
 # What a line must have to be a verdict: most have none of it.
 _VERDICT = re.compile(rf"\d|{_COMPARISON.pattern}|[{''.join(_NUMERALS)}]|(?i:{'|'.join(_NUMBERS)})")
+# Whatever a sign begins with, and two of those without a backslash between: most escaped lines have none.
+_SIGN = (
+    rf"(?<!\d)\d|[甲乙丙丁{''.join(_NUMERALS)}]"
+    rf"|(?<!{_LETTER})(?:[A-Za-z]|(?i:{'|'.join((*_NUMBERS, *_ORDINALS))}))(?!{_LETTER})"
+)
+_TWO_SIGNS = re.compile(rf"(?:{_SIGN})[^\\]*?(?:{_SIGN})")
+_SHORT = 16  # characters of a token: what longer ones may be is not remembered
 _MAX_LABEL = 26  # as many candidates have names
 _MAX_SCORE = 100  # a higher number is one only where a sign ties it to its label
 _SCORES = frozenset((*range(11), _MAX_SCORE))  # what an ordinal may be tied to
@@ -54,9 +64,13 @@ class Sign:
         return self.letter.upper() or self.ordinal
 
 
-def is_token(text: str) -> bool:
-    """True if all of `text` is read together."""
-    return _TOKEN.fullmatch(text) is not None
+ReadLine = Callable[[str], tuple[list[Sign], int]]  # `signs_of`, or that with a memory
+
+
+@lru_cache(maxsize=4096)
+def in_same_token(before: str, after: str) -> bool:
+    """True if two characters side by side belong to the same word or number."""
+    return _SAME_TOKEN.fullmatch(before + after) is not None
 
 
 def signs_of(line: str) -> tuple[list[Sign], int]:
@@ -68,10 +82,10 @@ def signs_of(line: str) -> tuple[list[Sign], int]:
     word = ""
     for match in _TOKEN.finditer(line):
         text = match[0]
-        if len(text) == 1 and not text.isalnum() and text not in _NUMERALS:  # most of hostile texts
+        if not text[0].isalnum():  # most of hostile texts
             word = text if text in _NOUNS else word if text == "." else ""
             continue
-        letter, number, ordinal = _read(text)
+        letter, number, ordinal = _read(text) if len(text) < _SHORT else _read.__wrapped__(text)
         if letter.islower() and not _LINKED.match(line, match.end()):
             letter = ""  # an article or a preposition
         if letter or number or ordinal:
@@ -81,10 +95,11 @@ def signs_of(line: str) -> tuple[list[Sign], int]:
             end, n_before = match.end(), n_words
         elif text[0].isalpha():
             n_words += 1
-        word = text.lower() if text[0].isalpha() or text in _NOUNS else word if text == "." else ""
+        word = text.lower() if text[0].isalpha() else ""
     return signs, n_words
 
 
+@lru_cache(maxsize=4096)
 def _read(text: str) -> tuple[str, str, str]:
     """The letter, the number and the ordinal that a token may be."""
     text = _LETTERS.get(text, text)
@@ -148,13 +163,13 @@ def is_table(signs: Sequence[Sign]) -> bool:
     return False
 
 
-def verdict_cuts(text: str) -> set[int]:
+def verdict_cuts(text: str, read_line: ReadLine = signs_of) -> set[int]:
     """Indexes into `text` before which backslashes end every reading of its lines as a verdict.
 
     Items on lines of their own make a list of scores where they have different labels.
     """
     lines = text.split("\n")
-    read = [signs_of(line) for line in lines]
+    read = [read_line(line) if _TWO_SIGNS.search(line) else ([], 0) for line in lines]
     labels = [scored_labels(signs) for signs, _ in read]
     items = [own if n_words <= _MAX_ITEM_WORDS else set() for (_, n_words), own in zip(read, labels, strict=True)]
     is_list = len(set().union(*items)) > 1
@@ -168,12 +183,12 @@ def verdict_cuts(text: str) -> set[int]:
     return cuts
 
 
-def sign_cuts(text: str) -> set[int]:
+def sign_cuts(text: str, read_line: ReadLine = signs_of) -> set[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
     cuts: set[int] = set()
     start = 0
     for line in text.split("\n"):
-        signs, _ = signs_of(line)
+        signs, _ = read_line(line)
         cuts.update(start + sign.start for sign in signs if len(signs) > 1)
         start += len(line) + 1
     return cuts
