@@ -10,11 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 from support.argument_values import check_folders, values_of
 
 import grrm
+from grrm.cli import grrm as command_line
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig
 from grrm.demo import real_runner
 from grrm.demo.execution import StageFailure
@@ -80,6 +84,19 @@ def test_all_judges_learn_from_equally_many_candidates_a_step_of_the_same_groups
     source = tmp_path / "out/seed1/groups/groups.parquet"
     for name in ("gold-groups", "data-sft-gqm", "data-sft-sqm"):
         assert by_name[name].inputs == [source]
+
+
+def test_the_replies_that_a_group_judge_is_taught_fit_into_what_it_may_write(tmp_path):
+    by_name = {stage.name.removeprefix("seed1/"): stage for stage in stages(tmp_path)}
+    taught, hosted = by_name["data-sft-gqm"], list(by_name["grpo_gqm_sft"].reward_server)
+    (groups,) = taught.inputs
+    groups.parent.mkdir(parents=True)
+    row = {"src_text": "a", "src_lang": "de", "trg_lang": "en", "mt_texts": list("bcde"), "scores": [0.0, 9.0, 4.0, 9.0]}
+    pq.write_table(pa.Table.from_pylist([row | {"analysis": "word: A+ B- C- D+\n" * 20}]), groups)
+    assert CliRunner().invoke(command_line, list(taught.command[3:]), catch_exceptions=False).exit_code == 0
+    (line,) = taught.outputs[0].read_text().splitlines()
+    n_tokens = next(int(option.rpartition("=")[2]) for option in hosted if option.startswith("max_new_tokens="))
+    assert len(json.loads(line)["tgt"]) <= n_tokens  # of a character or more each
 
 
 def test_servers_and_lists_of_judges_can_be_read(tmp_path):

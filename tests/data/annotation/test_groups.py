@@ -196,6 +196,10 @@ def test_the_judges_converters_read_what_the_command_writes(tmp_path):
         verdict = parse_verdict(json.loads(line)["tgt"], 4, mode="exact")
         assert not isinstance(verdict, Rejection)
         assert verdict.analysis.startswith("May 3, 2024\n")
+    for line in convert_sft_gqm(groups, tmp_path / "bare.jsonl", no_analysis=True).path.read_text().splitlines():
+        verdict = parse_verdict(json.loads(line)["tgt"], 4, mode="exact")
+        assert not isinstance(verdict, Rejection)
+        assert verdict.analysis == ""
     convert_rl_gqm(groups, tmp_path / "rl.jsonl")
 
 

@@ -120,6 +120,7 @@ def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
 @group_options(("score", "ranking", "ranking_score"))
+@click.option("--no-analysis", is_flag=True, help="Teach the verdict alone.")
 @LLAMA_FACTORY
 @SHUFFLE_SEED
 def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> None:

@@ -58,10 +58,13 @@ def convert_sft_gqm(
     analysis_key: str = "analysis",
     prompt_type: str = "ranking_score",
     add_example: bool = False,
+    no_analysis: bool = False,
     context_segments: int = 0,
     seed: int = DEFAULT_SEED,
 ) -> ConversionReport:
     """Write `messages`: the group prompt as user, analysis and verdict as assistant, shuffled.
+
+    With `no_analysis` the verdict alone is taught.
 
     The prompt shows `context_segments` of each row's document, as the judge does with that option. Raises UserError for
     an unknown prompt type and as `read_groups` and `with_contexts` do.
@@ -75,7 +78,8 @@ def convert_sft_gqm(
         of_rows = [contexts[row] for row in rows.tolist()] if contexts else ()
         prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
         verdicts = _verdicts(scores, prompt_type)
-        analyses = [taught_analysis(text, prompt_type) for text in analysis.to_pylist()]
+        texts = [""] * len(analysis) if no_analysis else analysis.to_pylist()
+        analyses = [taught_analysis(text, prompt_type) for text in texts]
         taught = list(zip(analyses, verdicts, strict=True))
         messages = conversation(prompts, pa.array([text + verdict for text, verdict in taught], pa.string()))
         decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in taught]
