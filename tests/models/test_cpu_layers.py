@@ -17,15 +17,19 @@ from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Q
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 from grrm.models import cpu_layers
+from grrm.models.qwen2_moe import Qwen2MoeConfig, Qwen2MoeForCausalLM
 
 paddle.set_device("cpu")
 paddle.seed(5)
 config, model_class, modeling = {
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, qwen2), "llama": (LlamaConfig, LlamaForCausalLM, llama)
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, qwen2),
+    "llama": (LlamaConfig, LlamaForCausalLM, llama),
+    "qwen2_moe": (Qwen2MoeConfig, Qwen2MoeForCausalLM, qwen2),
 }[sys.argv[1]]
 sizes = config(
     vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
     num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.3,
+    num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24,
 )
 model = model_class(sizes)
 for parameter in model.parameters():
@@ -69,7 +73,7 @@ print(json.dumps(float(np.abs(before["plain"][0] - before["positions"][0]).max()
         ("qwen2", "on"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
-            for case in [("qwen2", "off"), ("llama", "on"), ("llama", "off")]
+            for case in [("qwen2", "off"), ("qwen2_moe", "on"), ("llama", "on"), ("llama", "off")]
         ),
     ],
 )

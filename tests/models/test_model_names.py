@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from grrm.config.model_shape import shape_of_config
+from grrm.config.model_shape import check_divides, shape_of_config
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, rotary_overrides
 
@@ -37,25 +37,41 @@ QWEN3 = {
     "Qwen3-4B": (2560, 9728, 36, 32, 8, 151936, 40960, 1e6, True, 4_022_468_096),
     "Qwen3-8B": (4096, 12288, 36, 32, 8, 151936, 40960, 1e6, False, 8_190_735_360),
 }
+QWEN2_MOE = {
+    "Qwen1.5-MoE-A2.7B": (2048, 5632, 24, 16, 16, 151936, 8192, 1e6, False, 14_315_784_192),
+    "Qwen2-57B-A14B": (3584, 18944, 28, 28, 4, 151936, 131072, 1e6, False, 57_408_658_944),
+}
+EXPERTS = {
+    "Qwen1.5-MoE-A2.7B": {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
+    | {"shared_expert_intermediate_size": 5632},
+    "Qwen2-57B-A14B": {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 2560}
+    | {"shared_expert_intermediate_size": 20480},
+}
+RELEASED = {"qwen2": QWEN2, "qwen3": QWEN3, "qwen2_moe": QWEN2_MOE}
 OTHERS = {
     "qwen2": {"use_sliding_window": False, "sliding_window": 32768, "max_window_layers": 21, "attention_dropout": 0.0},
     "qwen3": {"use_sliding_window": False, "sliding_window": None, "attention_bias": False, "head_dim": 128}
     | {"rope_scaling": None},
+    "qwen2_moe": {"decoder_sparse_step": 1, "norm_topk_prob": False, "output_router_logits": False},
 }
 
 
-@pytest.mark.parametrize(("kind", "name"), [*(("qwen2", name) for name in QWEN2), *(("qwen3", name) for name in QWEN3)])
+def config_of(kind, name):
+    settings = dict(zip(SIZES, RELEASED[kind][name], strict=False)) | OTHERS[kind] | EXPERTS.get(name, {})
+    return {"model_type": kind, **settings}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in RELEASED for name in RELEASED[kind]])
 def test_released_models_are_accepted_and_have_the_published_number_of_weights(tmp_path, kind, name):
-    *sizes, n_weights = (QWEN2 | QWEN3)[name]
-    settings = dict(zip(SIZES, sizes, strict=True)) | OTHERS[kind]
-    config = {"model_type": kind, "architectures": [f"{kind.capitalize()}ForCausalLM"], **settings}
+    config, n_weights = config_of(kind, name), RELEASED[kind][name][-1]
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert check_architecture(tmp_path) == config
     assert rotary_overrides(tmp_path, config) == {}
     assert shape_of_config(config, name).numbers() == n_weights
 
 
-def test_a_mixture_of_experts_is_refused_by_name(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2_moe"}))
-    with pytest.raises(UserError, match=r"qwen2_moe.*experts end in a TypeError"):
-        check_architecture(tmp_path)
+def test_mixtures_of_experts_are_not_divided_among_tensor_ranks():
+    config = config_of("qwen2_moe", "Qwen2-57B-A14B")
+    check_divides("model", config, 1)
+    with pytest.raises(UserError, match="the experts of model stay whole: use 1"):
+        check_divides("model", config, 2)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, train_here, two_ranks
 from support.sentences import ends_with_a_sentence
-from support.tiny_models import naive_logits, save_as_hugging_face
+from support.tiny_models import EXPERTS, naive_logits, save_as_hugging_face
 
 from grrm.config import SFTConfig, load_config
 from grrm.data.dataset import SftItem
@@ -152,14 +152,15 @@ def test_held_out_loss_is_told_by_language_pair() -> None:
     assert by_pair["de-en"]["loss"][1:] == [0.0, 2.0]
 
 
-def test_a_fresh_qwen3_learns(world: TinyWorld, tmp_path: Path) -> None:
-    shape = json.loads((CONFIGS / "tiny_model_config.json").read_text()) | {"model_type": "qwen3", "head_dim": 12}
-    (tmp_path / "qwen3.json").write_text(json.dumps(shape))
-    fresh = {"init_from_config": str(tmp_path / "qwen3.json"), "model_name_or_path": "null"}
+@pytest.mark.parametrize(("kind", "changes"), [("qwen3", {"head_dim": 12}), ("qwen2_moe", EXPERTS)])
+def test_a_fresh_model_of_another_kind_learns(kind: str, changes: dict, world: TinyWorld, tmp_path: Path) -> None:
+    shape = json.loads((CONFIGS / "tiny_model_config.json").read_text()) | {"model_type": kind, **changes}
+    (tmp_path / "shape.json").write_text(json.dumps(shape))
+    fresh = {"init_from_config": str(tmp_path / "shape.json"), "model_name_or_path": "null"}
     train(sft_settings(world, tmp_path, **fresh, max_steps="4", learning_rate="0.01", logging_steps="1"))
     losses = [line["loss"] for line in metrics_of(tmp_path / "out") if "loss" in line]
     assert losses[-1] < losses[0]
-    assert load_policy(tmp_path / "out").config.model_type == "qwen3"
+    assert load_policy(tmp_path / "out").config.model_type == kind
 
 
 def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp_path: Path) -> None:

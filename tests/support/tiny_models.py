@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,21 @@ import paddle
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from safetensors.numpy import save_file
 
+from grrm.models.qwen2_moe import Qwen2MoeConfig, Qwen2MoeForCausalLM
 from grrm.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 
 VOCAB = 97
+EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 24,
+}
 ARCHITECTURES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "qwen2_moe": (partial(Qwen2MoeConfig, **EXPERTS), Qwen2MoeForCausalLM),
 }
 
 

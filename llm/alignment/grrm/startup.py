@@ -129,7 +129,7 @@ def configure_process() -> None:
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # or the last look for garbage, as the process ends, takes most of a second
     warnings.filterwarnings("ignore", message="The value of the smallest subnormal")
-    warnings.filterwarnings("ignore", message=r"(?s).*softmax_with_cross_entropy")
+    warnings.filterwarnings("ignore", message=r"(?s).*(softmax_with_cross_entropy|incubate\.nn\.functional\.swiglu)")
     warnings.filterwarnings("ignore", message="No ccache found")
     warnings.filterwarnings("ignore", message="Setuptools is replacing distutils")
 

@@ -23,6 +23,8 @@ VARIANTS = [
     ("qwen2", {"num_key_value_heads": 1}),
     ("qwen3", {"head_dim": 12}),
     ("qwen3", {"tie_word_embeddings": True, "num_key_value_heads": 6}),
+    ("qwen2_moe", {}),
+    ("qwen2_moe", {"norm_topk_prob": True, "tie_word_embeddings": True}),
     ("llama", {}),
     ("llama", {"tie_word_embeddings": True}),
     ("llama", {"fuse_attention_qkv": True, "fuse_attention_ffn": True}),
@@ -106,7 +108,7 @@ def test_prefill_and_every_step_equal_the_full_forward_pass(
         assert getattr(model.config, name) == settings.get(name, getattr(model.config, name))
     errors = errors_of_prefill_and_steps(decoder_class, model, full_forward, lengths=[5, 16, 1], padded=16)
     assert max(errors) < 1e-4
-    assert np.abs(full_forward(model, [1, 2, 3])).max() > 1  # not equal because all is zero
+    assert np.abs(full_forward(model, [1, 2, 3])).max() > 0.5  # not equal because all is zero
 
 
 def test_fused_weights_are_really_fused(make_model):
@@ -140,6 +142,7 @@ def test_the_cpu_decoder_refuses_what_lies_outside_its_arrays(slots, tokens, pos
 def test_the_cpu_decoder_names_what_it_cannot_run(make_model):
     skip_unless_it_runs(CpuDecoder, make_model("qwen2"))
     assert "fused" in CpuDecoder.unsupported_reason(make_model("qwen2", fuse_attention_qkv=True))
+    assert CpuDecoder.unsupported_reason(make_model("qwen2_moe")) == "it has experts"
     narrow = make_model("qwen2")
     narrow.lm_head.weight = paddle.create_parameter([48, 90], "float32")
     assert CpuDecoder.unsupported_reason(narrow) == "the head has the shape [48, 90], not [48, 97]"

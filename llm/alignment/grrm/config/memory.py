@@ -183,7 +183,7 @@ def activations(shape: ModelShape, layout: Layout, tokens: int, longest: int, fo
     queries, keys = (heads * shape.head_width / layout.tensor for heads in (shape.heads, shape.key_heads))
     inner = shape.inner / layout.tensor
     attended = 2 * queries + 2 * (queries if formats.device == "cpu" else keys)  # the CPU's layers repeat key heads
-    rest = 4 * hidden + 3 * inner
+    rest = (4 + 2 * shape.routed) * hidden + 3 * inner  # a copy for each expert, and what it answers
     extra = _unfused(shape, layout, longest) if formats.device == "gpu" else 0
     layer = rest + attended + extra
     retained = {"": layer, "full": hidden, "full_attn": rest, "core_attn": layer - _scores(shape, layout, longest)}

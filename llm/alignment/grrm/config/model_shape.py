@@ -6,14 +6,15 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from grrm.config.problems import Problems
 from grrm.errors import UserError
 
-MODEL_TYPES = ("qwen2", "llama", "qwen3")
+MODEL_TYPES = ("qwen2", "llama", "qwen3", "qwen2_moe")
 
 # Qwen2.5 by size: hidden, layers, query heads, key heads, inner, vocabulary, positions, tied (each one's config.json).
 _QWEN25 = {
@@ -39,7 +40,10 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a decoder of Qwen2's, Qwen3's or Llama's kind. `name` says where the sizes were found."""
+    """Sizes of a decoder of Qwen2's, Qwen3's or Llama's kind. `name` says where the sizes were found.
+
+    With experts, `inner` is what a token goes through: the shared expert and the `routed` ones of all `experts`.
+    """
 
     name: str
     hidden: int
@@ -53,6 +57,8 @@ class ModelShape:
     bias: bool = True  # of queries, keys and values: Qwen2 has it, Llama and Qwen3 do not
     head_dim: int | None = None
     norms_heads: bool = False  # queries and keys, as Qwen3 does
+    experts: tuple[int, ...] = ()  # the inner size of each, the shared one first
+    routed: int = 0
 
     @property
     def head_width(self) -> int:
@@ -66,7 +72,8 @@ class ModelShape:
         outputs by rows, embedding and output layer by words; norms are whole on each rank.
         """
         queries, keys = self.heads * self.head_width // tensor, self.key_heads * self.head_width // tensor
-        inner, words = self.inner // tensor, math.ceil(self.vocabulary / tensor)
+        inners = self.experts or (self.inner // tensor,)
+        words = math.ceil(self.vocabulary / tensor)
         yield Weight("embedding", words * self.hidden)
         for layer in range(self.layers):
             for name, columns in (("q", queries), ("k", keys), ("v", keys)):
@@ -77,8 +84,10 @@ class ModelShape:
                 yield Weight("q_norm", self.head_width, layer)
                 yield Weight("k_norm", self.head_width, layer)
             yield Weight("o", queries * self.hidden, layer)
-            for name in ("gate", "up", "down"):
+            for name, inner in product(("gate", "up", "down"), inners):
                 yield Weight(name, self.hidden * inner, layer)
+            if self.experts:  # a column each, and the shared one's gate
+                yield Weight("router", self.hidden * len(self.experts), layer)
             for name in ("attention_norm", "mlp_norm"):
                 yield Weight(name, self.hidden, layer)
         yield Weight("norm", self.hidden)
@@ -91,6 +100,8 @@ class ModelShape:
 
     def undivided(self, tensor: int) -> list[str]:
         """A sentence for every size that `tensor` ranks cannot share."""
+        if self.experts and tensor > 1:
+            return [f"tensor_parallel_degree is {tensor}, but the experts of {self.name} stay whole: use 1."]
         sizes = {
             "attention heads": self.heads,
             "key and value heads": self.key_heads,
@@ -106,6 +117,8 @@ class ModelShape:
 
     def degrees(self, most: int) -> list[int]:
         """The tensor parallel degrees up to `most` that divide heads, feed-forward layer and vocabulary."""
+        if self.experts:
+            return [1]
         together = math.gcd(self.heads, self.key_heads, self.inner, self.vocabulary)
         return [degree for degree in range(1, min(most, together) + 1) if together % degree == 0]
 
@@ -150,7 +163,7 @@ def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
     hidden = size("hidden_size")
     if hidden % heads:
         raise UserError(f"{source}: num_attention_heads {heads} does not divide hidden_size {hidden}")
-    return ModelShape(
+    shape = ModelShape(
         name=source,
         hidden=hidden,
         layers=size("num_hidden_layers"),
@@ -160,10 +173,17 @@ def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
         vocabulary=size("vocab_size"),
         positions=size("max_position_embeddings"),
         tied=bool(config.get("tie_word_embeddings", False)),
-        bias=kind == "qwen2",
+        bias=kind in ("qwen2", "qwen2_moe"),
         head_dim=size("head_dim") if config.get("head_dim") is not None else None,
         norms_heads=kind == "qwen3",
     )
+    if kind != "qwen2_moe":
+        return shape
+    shared, inner, routed = (
+        size(key) for key in ("shared_expert_intermediate_size", "moe_intermediate_size", "num_experts_per_tok")
+    )
+    experts = (shared, *[inner] * size("num_experts"))
+    return replace(shape, inner=shared + routed * inner, experts=experts, routed=routed)
 
 
 def _read(file: Path) -> Mapping[str, Any]:

@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 from grrm.errors import UserError
 from grrm.models.shards import PICKLED
 
-ARCHITECTURES = ("qwen2", "llama", "qwen3")  # values of model_type that can be trained, ranked and served
-_REFUSED = {"qwen2_moe": ": PaddleNLP 3.0.0b4's experts end in a TypeError with this Paddle, and leave tokens out"}
+ARCHITECTURES = ("qwen2", "llama", "qwen3", "qwen2_moe")  # values of model_type that can be trained, ranked and served
 TIED_HEAD = "lm_head.weight"  # stored once, as the embeddings, where tie_word_embeddings is set
 _INDEX_FILE = "model.safetensors.index.json"
 _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers', PaddleNLP's
@@ -44,8 +43,8 @@ def check_architecture(directory: Path) -> dict[str, Any]:
     model_type = config.get("model_type")
     if model_type not in ARCHITECTURES:
         raise UserError(
-            f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here"
-            f"{_REFUSED.get(str(model_type), '')}: give a checkpoint of {' or '.join(ARCHITECTURES)}"
+            f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: "
+            f"give a checkpoint of {' or '.join(ARCHITECTURES)}"
         )
     _check_numbers(config, directory)
     return config
@@ -59,6 +58,10 @@ _SIZES = {
     "num_attention_heads": 2**12,
     "num_key_value_heads": 2**12,
     "head_dim": 2**12,
+    "num_experts": 2**12,
+    "num_experts_per_tok": 2**12,
+    "moe_intermediate_size": 2**20,
+    "shared_expert_intermediate_size": 2**20,
     "vocab_size": 2**24,
     "max_position_embeddings": 2**30,
 }

@@ -53,6 +53,13 @@ _KEYS_OF = {
     "qwen2": ("attention_dropout", "use_sliding_window", "sliding_window", "max_window_layers"),
     "llama": (),
     "qwen3": (),
+    "qwen2_moe": (
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "shared_expert_intermediate_size",
+        "norm_topk_prob",
+    ),
 }
 
 
@@ -115,7 +122,7 @@ def transformers_config(config: Any, raw: Mapping[str, Any], dtype: str) -> dict
         settings["rope_scaling"] = raw["rope_scaling"]
     elif getattr(config, "rope_scaling_type", None) == "linear":
         settings["rope_scaling"] = {"type": "linear", "rope_type": "linear", "factor": config.rope_scaling_factor}
-    architecture = f"{model_type.capitalize()}ForCausalLM"
+    architecture = f"{model_type.title().replace('_', '')}ForCausalLM"
     return {
         "architectures": [architecture],
         "model_type": model_type,

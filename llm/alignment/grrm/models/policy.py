@@ -13,10 +13,16 @@ from grrm.models.checkpoint import TIED_HEAD, check_checkpoint, load_model
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.hub import checkpoint_folder
 from grrm.models.packing import dense_mask, flashmask_ends
+from grrm.models.qwen2_moe import Qwen2MoeForCausalLM
 from grrm.models.qwen3 import Qwen3ForCausalLM
 from grrm.paddlenlp_api.modeling import LlamaForCausalLM, Qwen2ForCausalLM
 
-POLICY_BASES = {"qwen2": Qwen2ForCausalLM, "llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM}
+POLICY_BASES = {
+    "qwen2": Qwen2ForCausalLM,
+    "llama": LlamaForCausalLM,
+    "qwen3": Qwen3ForCausalLM,
+    "qwen2_moe": Qwen2MoeForCausalLM,
+}
 
 
 class HiddenStates(NamedTuple):

@@ -257,6 +257,8 @@ def _pointers(projection: Projection) -> tuple[int, int]:
 def _unsupported_reason(w: DecoderWeights) -> str | None:
     if w.n_parts > 1:
         return "tensor ranks divide its layers"
+    if w.layers[0].experts is not None:
+        return "it has experts"
     if any(len(layer.attention_in) == 1 or len(layer.mlp_in) == 1 for layer in w.layers):
         return "its projections are fused"
     for name, tensor, shape in _expected(w):

@@ -46,7 +46,7 @@ class PaddleEngine(Engine):
     otherwise the last bits differ, on a GPU those of bfloat16.
 
     For this, small batches are padded to 16 rows (to `max_num_seqs` if that is less and plain Paddle operators are
-    used), or to two with packed weights.
+    used), or to two with packed weights. The rows that go to one expert are not padded.
     """
 
     def __init__(

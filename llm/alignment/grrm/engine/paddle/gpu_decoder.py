@@ -211,6 +211,8 @@ class GpuDecoder:
         return self._operators.block_attention(qkv, keys, values, **batch, **options)[0]
 
     def _mlp(self, normed: Tensor, layer: LayerWeights) -> Tensor:
+        if layer.experts is not None:
+            return layer.experts(normed)
         gated = self._operators.swiglu(*(project(normed, projection) for projection in layer.mlp_in))
         return self.weights.project_out(gated, layer.mlp_out)
 

@@ -184,6 +184,8 @@ class PlainDecoder:
     def _finish_layer(self, hidden: Tensor, attended: Tensor, layer: LayerWeights) -> Tensor:
         hidden = hidden + self.weights.project_out(attended, layer.attention_out)
         normed = self._norm(hidden, layer.mlp_norm)
+        if layer.experts is not None:
+            return hidden + layer.experts(normed)
         gate_up = [project(normed, p) for p in layer.mlp_in]
         gate, up = paddle.chunk(gate_up[0], 2, axis=-1) if len(gate_up) == 1 else gate_up
         return hidden + self.weights.project_out(F.silu(gate) * up, layer.mlp_out)

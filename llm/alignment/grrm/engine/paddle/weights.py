@@ -30,7 +30,10 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One decoder layer. `attention_in` is (q, k, v) or one fused projection; `mlp_in` (gate, up) or one fused."""
+    """One decoder layer. `attention_in` is (q, k, v) or one fused projection; `mlp_in` (gate, up) or one fused.
+
+    `experts` is a mixture of them, called in the place of `mlp_in` and `mlp_out`, which are its shared expert's.
+    """
 
     input_norm: Tensor
     attention_in: tuple[Projection, ...]
@@ -39,6 +42,7 @@ class LayerWeights:
     mlp_in: tuple[Projection, ...]
     mlp_out: Projection
     head_norms: tuple[Tensor, Tensor] | None  # of each head's queries and keys, before they are rotated
+    experts: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def project(x: Tensor, projection: Projection) -> Tensor:
 
 
 def collect_weights(model: Any) -> DecoderWeights:
-    """The parameters of a PaddleNLP `Qwen2ForCausalLM` or `LlamaForCausalLM`, or of our `Qwen3ForCausalLM`.
+    """The parameters of a PaddleNLP `Qwen2ForCausalLM` or `LlamaForCausalLM`, or of our classes below Qwen2's.
 
     Raises UserError for another architecture, or a setting the decoder does not implement.
     """
@@ -146,7 +150,7 @@ def _refuse_unsupported(config: Any) -> None:
 
 
 def _layer_weights(layer: Any) -> LayerWeights:
-    attention, mlp = layer.self_attn, layer.mlp
+    attention, mlp = layer.self_attn, getattr(layer.mlp, "shared_expert", layer.mlp)
     qkv = ("qkv_proj",) if attention.fuse_attention_qkv else ("q_proj", "k_proj", "v_proj")
     gate_up = ("gate_up_fused_proj",) if mlp.fuse_attention_ffn else ("gate_proj", "up_proj")
     return LayerWeights(
@@ -157,6 +161,7 @@ def _layer_weights(layer: Any) -> LayerWeights:
         mlp_in=tuple(_projection(getattr(mlp, name)) for name in gate_up),
         mlp_out=_projection(mlp.down_proj),
         head_norms=(attention.q_norm.weight, attention.k_norm.weight) if hasattr(attention, "q_norm") else None,
+        experts=None if mlp is layer.mlp else layer.mlp,
     )
 
 
