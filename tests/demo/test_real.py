@@ -91,7 +91,7 @@ def test_the_replies_that_a_group_judge_is_taught_fit_into_what_it_may_write(tmp
     taught, hosted = by_name["data-sft-gqm"], list(by_name["grpo_gqm_sft"].reward_server)
     (groups,) = taught.inputs
     groups.parent.mkdir(parents=True)
-    row = {"src_text": "a", "src_lang": "de", "trg_lang": "en", "mt_texts": list("bcde"), "scores": [0.0, 9.0, 4.0, 9.0]}
+    row = {"src_text": "a", "src_lang": "de", "trg_lang": "en", "mt_texts": [*"bcde"], "scores": [0.0, 9.0, 4.0, 9.0]}
     pq.write_table(pa.Table.from_pylist([row | {"analysis": "word: A+ B- C- D+\n" * 20}]), groups)
     assert CliRunner().invoke(command_line, list(taught.command[3:]), catch_exceptions=False).exit_code == 0
     (line,) = taught.outputs[0].read_text().splitlines()
