@@ -298,6 +298,7 @@ def test_rollout_servers_are_held_to_a_limit_and_their_rollouts_too_unless_older
     assert limits(bf16=True) == (0.05, 0.05)
     assert limits(rollout_check_limit=0.2) == (0.2, 0.2)
     assert limits(rollout_check_limit=0) == (0, None)
+    assert limits(rollout_backend="fastdeploy", min_dec_len=0) == (0.05, 0.05)
     assert limits(rollout_ahead=1) == limits(rollout_max_staleness=2) == (0.01, None)
     assert limits(logprob_gap_limit=0.3) == (0.01, 0.3)
     assert run().config.logprob_gap_limit is None

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
 import pytest
 from safetensors.numpy import save_file
-from support.rollout_server import MODEL, RolloutServer
+from support.fastdeploy_weights import Shapes
+from support.rollout_server import MODEL, Refused, RolloutServer
 from support.stopped_clock import stop_client_clock
 
 from grrm.engine.api import Completion, Request, SamplingParams
@@ -19,6 +21,7 @@ from grrm.engine.rollout_wire import ROLLOUT_APIS
 from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
 from grrm.http_client.client import NoAnswer
+from grrm.models.fastdeploy_snapshot import write_snapshot
 
 VOCAB, EOS, STOP = 50, 49, 48
 FAST = {
@@ -41,6 +44,9 @@ class Counting:
     def load(self, folder: Path) -> None:
         self.weights = float(folder.name.removeprefix("step-"))
 
+    def take(self, folder: Path, weights: dict[str, Any]) -> None:
+        (self.weights,) = map(float, weights["qwen2.norm.weight"])
+
     def draw(self, prompt: list[int], n: int, temperature: float, seed: int) -> tuple[list[int], list[float]]:
         self.seeds.append(seed)
         tokens = [min(prompt[0] + 1 + place, STOP) for place in range(n)]
@@ -52,7 +58,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
     servers: list[RolloutServer] = []
 
     def build(api: str, **settings: Any) -> RolloutServer:
-        servers.append(RolloutServer(api, Counting(), tmp_path, EOS, **settings))
+        servers.append(RolloutServer(api, Counting(), tmp_path, EOS, expected=PARAMETERS, **settings))
         return servers[-1]
 
     yield build
@@ -60,18 +66,25 @@ def start(tmp_path: Path) -> Iterator[Any]:
         server.close()
 
 
+PARAMETERS: Shapes = {"qwen2.norm.weight": [1], "lm_head.linear.weight": [1, 2]}  # of FastDeploy's model
+
+
 class Trainer:
-    """Publishes a folder for each step."""
+    """Publishes the weights of each step: a folder of its own, or in FastDeploy's."""
 
     def __init__(self, folder: Path, api: str) -> None:
-        self.folder, self.prefix = folder, "qwen2." if api == "fastdeploy" else "model."
+        self.folder, self.api = folder, api
         self.published: list[int] = []
 
     def publish(self, version: int) -> Path:
         self.published.append(version)
+        if self.api == "fastdeploy":
+            weights = {name: paddle.full(shape, version, "bfloat16") for name, shape in PARAMETERS.items()}
+            write_snapshot(self.folder, weights, version)
+            return self.folder
         place = self.folder / f"step-{version}"
         place.mkdir()
-        save_file({f"{self.prefix}norm.weight": np.zeros(1, np.float32)}, place / "model.safetensors")
+        save_file({"model.norm.weight": np.zeros(1, np.float32)}, place / "model.safetensors")
         return place
 
 
@@ -138,11 +151,28 @@ def test_weights_are_taken_over_between_a_pause_and_going_on_once_a_step(api, st
     assert completion.logprobs[0] == -5.25
     assert trainer.published == [0, 5]
     assert server.loaded == ["step-0", "step-5"]
-    assert [path.partition("?")[0].rpartition("/")[2] for path in server.log[3:6]] == [
-        "pause",
-        "update_weights" if api == "fastdeploy" else "collective_rpc",
-        "resume",
-    ]
+    assert server.log[3:6] == STEPS[api]
+
+
+def test_fastdeploy_reads_no_files_by_the_route_of_its_remote_strategy(start, tmp_path):
+    server = start("fastdeploy")
+    Trainer(tmp_path, "fastdeploy").publish(0)
+    with pytest.raises(Refused, match="No module named 'checkpoint_transfer'"):
+        server.answer("/v1/update_weights", b'{"version": "step-0"}')
+
+
+def test_a_fastdeploy_whose_weights_are_incomplete_answers_no_prompts(start, tmp_path, monkeypatch):
+    stop_client_clock(monkeypatch)
+    rollouts, trainer = engine(tmp_path, start("fastdeploy"))
+    rollouts.update_weights()
+    monkeypatch.delitem(PARAMETERS, "lm_head.linear.weight")
+    trainer.publish(1)
+    monkeypatch.undo()
+    stop_client_clock(monkeypatch)
+    monkeypatch.setattr(rollouts, "_publish", lambda version: tmp_path)
+    rollouts.update_weights(1)
+    with pytest.raises(NoAnswer, match=r"parameters not initialized: lm_head\.linear\.weight"):
+        rollouts.generate([[3]], PARAMS)
 
 
 @apis
@@ -159,17 +189,16 @@ def test_a_server_that_cannot_take_over_weights_stops_the_run_with_its_reason(ap
     stop_client_clock(monkeypatch)
     server = start(api)
     rollouts, _ = engine(tmp_path, server)
-    server.failing.add(PATHS[api, "update"])
+    server.failing.add(TAKE_OVER[api])
     with pytest.raises(UserError, match=rf"generation server {server.url} did not answer to take over weights.*busy"):
         rollouts.update_weights()
 
 
-PATHS = {
-    ("fastdeploy", "pause"): "/v1/pause",
-    ("fastdeploy", "update"): "/v1/update_weights",
-    ("vllm", "pause"): "/pause?mode=abort&clear_cache=true",
-    ("vllm", "update"): "/collective_rpc",
+STEPS = {
+    "fastdeploy": ["/v1/pause", "/v1/sleep?tags=weight", "/v1/wakeup?tags=weight"],
+    "vllm": ["/pause?mode=abort&clear_cache=true", "/collective_rpc", "/resume"],
 }
+TAKE_OVER = {"fastdeploy": STEPS["fastdeploy"][2], "vllm": STEPS["vllm"][1]}
 
 
 class Checked:
@@ -203,9 +232,10 @@ def test_a_server_that_keeps_older_weights_stops_the_run_with_the_likely_cause(a
     checked = Checked()
     rollouts, _ = engine(tmp_path, steady, stale, check=checked.check)
     rollouts.update_weights()
-    monkeypatch.setattr(stale.sampler, "load", lambda folder: None)
+    for way in ("load", "take"):
+        monkeypatch.setattr(stale.sampler, way, lambda *_: None)
+        monkeypatch.setattr(steady.sampler, way, lambda *_: setattr(steady.sampler, "weights", 0.02))
     checked.weights = 0.02
-    monkeypatch.setattr(steady.sampler, "load", lambda folder: setattr(steady.sampler, "weights", 0.02))
     sentence = rf"rollout server {stale.url} .* update to step 1, by 0.02 .* 3 prompts: probably it kept earlier"
     with pytest.raises(UserError, match=sentence):
         rollouts.update_weights(1)
@@ -235,7 +265,7 @@ def test_a_server_is_not_left_paused_by_an_update_that_fails(api, start, tmp_pat
     stop_client_clock(monkeypatch)
     servers = start(api), start(api)
     rollouts, _ = engine(tmp_path, *servers)
-    servers[0].failing.add(PATHS[api, "update"])
+    servers[0].failing.add(STEPS[api][1])
     with pytest.raises(UserError):
         rollouts.update_weights()
     assert not any(server.paused for server in servers)
@@ -291,7 +321,7 @@ def test_a_server_may_miss_as_many_updates_as_allowed_and_catches_up(api, start,
     steady, away = start(api), start(api)
     rollouts, _ = engine(tmp_path, steady, away, max_staleness=1)
     rollouts.update_weights()
-    away.failing.add(PATHS[api, "pause"])
+    away.failing.add(STEPS[api][0])
     rollouts.update_weights(1)
     versions = {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)}
     assert versions == {0, 1}
@@ -309,7 +339,7 @@ def test_a_server_may_miss_as_many_updates_as_allowed_and_catches_up(api, start,
 def test_a_server_cut_off_amid_an_update_is_not_asked_before_the_next(api, start, tmp_path):
     steady, broken = start(api), start(api)
     rollouts, _ = engine(tmp_path, steady, broken, max_staleness=3)
-    broken.failing.add(PATHS[api, "update"])
+    broken.failing.add(TAKE_OVER[api])
     rollouts.update_weights()
     rollouts.generate([[n] for n in range(10)], PARAMS)
     assert not broken.requests
@@ -339,7 +369,7 @@ def test_a_server_that_does_not_answer_the_check_is_not_used_before_the_next_upd
 def test_a_server_that_missed_the_first_update_has_weights_of_its_own_and_is_not_asked(api, start, tmp_path):
     steady, away = start(api), start(api)
     rollouts, _ = engine(tmp_path, steady, away, max_staleness=1)
-    away.failing.add(PATHS[api, "pause"])
+    away.failing.add(STEPS[api][0])
     rollouts.update_weights(50)
     assert {one.weight_version for one in rollouts.generate([[n] for n in range(30)], PARAMS)} == {50}
     assert not away.requests

@@ -32,11 +32,15 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 128  # connections that wait for a busy machine to accept them; beyond it they are reset
+
+
 class LocalServer:
     """Serves at `url` from the start until `close`. Clients may hang up: that is no error here."""
 
     def __init__(self, handler: type[Handler]) -> None:
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.http = _Listener(("127.0.0.1", 0), handler)
         self.http.daemon_threads = True
         self.http.handle_error = lambda *args: None  # type: ignore[method-assign]
         self.url = f"http://127.0.0.1:{self.http.server_port}"

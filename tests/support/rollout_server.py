@@ -1,7 +1,9 @@
 """A serving engine for rollouts that holds every request to FastDeploy's or vLLM's schema, on a real socket.
 
-What it refuses is what the real one refuses, ignores or does otherwise than a rollout needs; each is a 400 or 422 with
-the reason. What it draws comes from a `Sampler` that a test gives it.
+What it refuses is what the real one refuses, ignores or does otherwise than a rollout needs; each is a 400, 422 or 500
+with the reason. What it draws comes from a `Sampler` that a test gives it. FastDeploy's control calls follow its
+docs/features/weight_update.md at d533d0c6e07451fcc5ac801376675d53999206b9, their answers its
+tests/engine/test_control_request_response.py at df38cacfb3e89a2812c29741e1f6759d26679922.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors.numpy import load_file
+from support.fastdeploy_weights import Shapes, Worker
 from support.local_server import Handler, LocalServer
 
 MODEL = "policy"
@@ -25,7 +28,11 @@ class Sampler(Protocol):
     """What is served."""
 
     def load(self, folder: Path) -> None:
-        """Take over the weights in a folder."""
+        """Take over the weights in a folder, as vLLM does."""
+        ...
+
+    def take(self, folder: Path, weights: dict[str, Any]) -> None:
+        """Take over FastDeploy's parameters, of the model whose config.json is in a folder."""
         ...
 
     def draw(self, prompt: list[int], n: int, temperature: float, seed: int) -> tuple[list[int], list[float]]:
@@ -86,11 +93,6 @@ class VllmRequest(_Common):
         return self
 
 
-class FastDeployUpdate(_Strict):
-    version: str
-    verify_checksum: bool = False
-
-
 class VllmReload(_Strict):
     weights_path: str
 
@@ -110,10 +112,13 @@ class Refused(Exception):
 
 @dataclass
 class RolloutServer(LocalServer):
-    """`api` is "fastdeploy", which fetches versions from below `root`, or "vllm". `eos` is the model's own end token.
+    """`api` is "fastdeploy", started with --model `root`, or "vllm". `eos` is the model's own end token.
 
-    `log` has the paths that were asked for, `loaded` the folders of weights that were taken over. Every path in
-    `failing` is answered with 503. `version` is told with each completion where it is not None.
+    FastDeploy has the parameters `expected`, by default those of the Qwen2 in its folder. Without weights there it does
+    not start, and is asked in vain.
+
+    `log` has the paths that were asked for, `loaded` the folders or steps of weights that were taken over. Every path
+    in `failing` is answered with 503. `version` is told with each completion where it is not None.
     """
 
     api: str
@@ -127,9 +132,12 @@ class RolloutServer(LocalServer):
     failing: set[str] = field(default_factory=set)
     version: int | None = None
     paused: bool = False
+    expected: Shapes | None = None
+    gpu: int = 0
 
     def __post_init__(self) -> None:
         lock, outer = threading.Lock(), self
+        self.worker = Worker(self.root, self.expected, self.gpu)
 
         class Answers(Handler):
             def do_GET(self) -> None:
@@ -169,17 +177,40 @@ class RolloutServer(LocalServer):
         return control(path, content)
 
     def fastdeploy(self, path: str, content: bytes) -> dict[str, Any]:
-        if path == "/v1/pause":
-            self.paused = True
-        elif path == "/v1/resume":
-            self.paused = False
-        elif path == "/v1/update_weights":
-            if not self.paused:
-                raise Refused(500, "the engine must be paused")
-            self.take_over(self.root / FastDeployUpdate.model_validate_json(content).version, "qwen2.")
-        else:
-            raise Refused(404, f"no route {path}")
-        return {"request_id": "control-1", "status": "success", "error_message": None}
+        parts = urlsplit(path)
+        tags = dict(parse_qsl(parts.query)).get("tags", "weight,kv_cache")
+        self.start_worker()
+        try:
+            if parts.path == "/v1/pause":
+                self.paused = True
+            elif parts.path == "/v1/resume":
+                self.paused = False
+            elif parts.path == "/v1/sleep":
+                self.paused = True
+                self.worker.sleep(tags)
+            elif parts.path == "/v1/wakeup":
+                self.wake(tags)
+            elif parts.path == "/v1/update_weights":
+                raise ModuleNotFoundError("No module named 'checkpoint_transfer'")
+            else:
+                raise Refused(404, f"no route {path}")
+        except (OSError, TypeError, ValueError, RuntimeError, ImportError) as error:
+            raise Refused(500, f"Failed run control method: Call Worker error: {error}") from error
+        return {"request_id": "control-1", "status": "success", "error_message": None, "result": None}
+
+    def start_worker(self) -> None:
+        try:
+            self.worker.start()
+        except (OSError, RuntimeError) as error:
+            raise Refused(503, f"nobody listens yet: {error}") from error
+
+    def wake(self, tags: str) -> None:
+        n_read = len(self.worker.steps)
+        self.worker.wakeup(tags)
+        if len(self.worker.steps) > n_read:
+            self.sampler.take(self.root, self.worker.weights)
+            self.loaded.append(self.worker.steps[-1])
+        self.paused = False
 
     def vllm(self, path: str, content: bytes) -> dict[str, Any]:
         parts = urlsplit(path)
@@ -194,16 +225,16 @@ class RolloutServer(LocalServer):
             raise Refused(404, f"no route {path}")
         if not self.paused:
             raise Refused(500, "requests under way would go on with other weights")
-        self.take_over(Path(VllmRpc.model_validate_json(content).kwargs.weights_path), "model.")
+        self.take_over(Path(VllmRpc.model_validate_json(content).kwargs.weights_path))
         return {"results": [None]}
 
-    def take_over(self, folder: Path, prefix: str) -> None:
+    def take_over(self, folder: Path) -> None:
         """Names other than the server's own would leave its weights as they are."""
         if not (folder / "model.safetensors").is_file():
             raise Refused(500, f"no weights in {folder}")
         names = set(load_file(folder / "model.safetensors"))
-        if not all(name.startswith((prefix, "lm_head")) for name in names):
-            raise Refused(500, f"names are not of the form {prefix}...")
+        if not all(name.startswith(("model.", "lm_head")) for name in names):
+            raise Refused(500, "names are not of the form model....")
         self.sampler.load(folder)
         self.loaded.append(folder.name)
 
@@ -211,6 +242,12 @@ class RolloutServer(LocalServer):
         if self.paused:
             raise Refused(503, "paused")
         of_fastdeploy = self.api == "fastdeploy"
+        if of_fastdeploy:
+            self.start_worker()
+            try:
+                self.worker.check_weights()
+            except RuntimeError as error:
+                raise Refused(500, str(error)) from error
         request = (FastDeployRequest if of_fastdeploy else VllmRequest).model_validate_json(content)
         self.requests.append(json.loads(content))
         if request.model != MODEL:

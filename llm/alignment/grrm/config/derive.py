@@ -100,7 +100,8 @@ def _correction(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 def _servers(config: RLConfig, problems: Problems) -> dict[str, Any]:
     """Rollouts of servers with the current weights are held to the limit too: a server may restart during one."""
-    limit = or_else(config.rollout_check_limit, 0.05 if config.bf16 or config.fp16 else 0.01)
+    rounds = config.bf16 or config.fp16 or config.rollout_backend == "fastdeploy"  # which computes in bfloat16
+    limit = or_else(config.rollout_check_limit, 0.05 if rounds else 0.01)
     is_older = config.rollout_backend == "paddle" or config.rollout_ahead or config.rollout_max_staleness
     gap_limit = None if is_older else limit or None
     return {"rollout_check_limit": limit, "logprob_gap_limit": or_else(config.logprob_gap_limit, gap_limit)}

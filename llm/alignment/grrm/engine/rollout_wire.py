@@ -1,8 +1,8 @@
 """Wire format of rollouts on serving engines: token ids in, ids and log-probabilities out, and weight updates.
 
-Written against FastDeploy 2.6 (entrypoints/openai/protocol.py, docs/features/weight_update.md) and vLLM 0.16
-(entrypoints/openai, entrypoints/serve/rlhf, the worker's reload_weights). One prompt a request: FastDeploy adds up the
-log-probabilities of all prompts of a request.
+Written against FastDeploy 2.6 (entrypoints/openai/protocol.py, docs/features/weight_update.md at d533d0c, and the
+worker's rl/dynamic_weight_manager.py at 49fe57c) and vLLM 0.16 (entrypoints/openai, entrypoints/serve/rlhf, the
+worker's reload_weights). One prompt a request: FastDeploy adds up the log-probabilities of all prompts of a request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from grrm.errors import UserError
 from grrm.http_client.client import Call
 from grrm.http_client.exchange import AnswerError, parse_answer, single_line
 
-PADDLE, HUGGING_FACE = "Paddle's", "Hugging Face's"  # layouts of weights
 # A token that is all but impossible; vLLM cuts logarithms off at -9999.
 _IMPOSSIBLE = -9000.0
 
@@ -69,10 +68,9 @@ def _read_control(content: bytes, server: str) -> None:
 
 
 class RolloutApi(ABC):
-    """Requests of one kind of server. `layout` is that of the weights it reads: Paddle's or Hugging Face's."""
+    """Requests of one kind of server."""
 
     name: ClassVar[str]
-    layout: ClassVar[str]
     max_seed: ClassVar[int]
     ids: ClassVar[str]  # the field with the ids of the drawn tokens
 
@@ -82,7 +80,7 @@ class RolloutApi(ABC):
 
     @abstractmethod
     def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
-        """Pause, take over the model folder `weights`, go on."""
+        """Pause, take over the model folder `weights`, go on; the last is asked of a server that failed as well."""
 
     @abstractmethod
     def check(self, params: SamplingParams) -> None:
@@ -132,10 +130,12 @@ class RolloutApi(ABC):
 
 
 class FastDeployApi(RolloutApi):
-    """FastDeploy from 2.6 on, started with --enable-logprob, --dynamic-load-weight and --load_strategy rsync."""
+    """FastDeploy from 2.6 on, with FD_ENABLE_V1_UPDATE_WEIGHTS=1, --dynamic-load-weight and ipc_snapshot.
+
+    Its own `/v1/update_weights` reads no files: it receives tensors through the package `checkpoint_transfer`.
+    """
 
     name = "fastdeploy"
-    layout = PADDLE
     max_seed = 922337203685477580
     ids = "completion_token_ids"
 
@@ -158,12 +158,15 @@ class FastDeployApi(RolloutApi):
         }
 
     def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
-        """The version is the folder's name, below the one that the server was told to fetch from."""
-        update = {"version": weights.name, "verify_checksum": False}
+        """Weights are dropped, then read again from the server's own model folder, and the engine goes on by itself.
+
+        Each may be asked again: a server leaves out what it has done. Pausing empties the prefix cache. The KV cache
+        keeps its memory: asked for both at once, a server that has the one would not read the other.
+        """
         return (
             _step("to pause", "/v1/pause"),
-            _step("to take over weights", "/v1/update_weights", update),
-            _step("to go on", "/v1/resume"),
+            _step("to drop its weights", "/v1/sleep?tags=weight"),
+            _step("to take over weights", "/v1/wakeup?tags=weight"),
         )
 
 
@@ -171,7 +174,6 @@ class VllmApi(RolloutApi):
     """vLLM from 0.16 on, started with VLLM_SERVER_DEV_MODE=1, which opens its routes for pausing and weights."""
 
     name = "vllm"
-    layout = HUGGING_FACE
     max_seed = 2**63 - 1
     ids = "token_ids"
 

@@ -17,17 +17,20 @@ from safetensors.paddle import save_file
 from grrm.config.stage_config import RLConfig
 from grrm.engine.api import Request, SamplingParams
 from grrm.engine.openai_wire import completions_client
-from grrm.engine.rollout_wire import HUGGING_FACE, ROLLOUT_APIS
+from grrm.engine.rollout_wire import ROLLOUT_APIS, FastDeployApi
 from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
 from grrm.http_client.exchange import token_from_file
 from grrm.models.checkpoint import TIED_HEAD
-from grrm.models.export import transformers_name
+from grrm.models.export import TOKENIZER_FILES, transformers_name
+from grrm.models.fastdeploy_snapshot import check_served, snapshot_weights, write_snapshot
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
+from grrm.models.hub import checkpoint_folder
 from grrm.models.token_scores import score_responses
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks, run_together
 
+_CONFIG_FILES = ("config.json", "generation_config.json")
 CHECKED_PROMPTS, CHECKED_TOKENS = 3, 32  # number of prompts, and the longest response, by which weights are checked
 
 
@@ -55,7 +58,11 @@ def build_server_engine(
         return processes.gather(result)[0]
 
     folder = Path(config.rollout_weights_dir or Path(args.output_dir) / "rollout_weights").absolute()
-    publisher = WeightsPublisher(model, folder, api.layout, together)
+    publisher: WeightsPublisher
+    if isinstance(api, FastDeployApi):
+        publisher = SnapshotPublisher(model, folder, together, checkpoint_folder(config.actor_model_name_or_path))
+    else:
+        publisher = WeightsPublisher(model, folder, together)
     return ServerEngine(
         client,
         api,
@@ -92,45 +99,75 @@ def build_weights_check(
 class WeightsPublisher:
     """Leaves the weights of version N in `folder`/step-N, whole or not at all; only the last two that it left stay.
 
-    `layout` says under which names and in which orientation: Paddle's, or Hugging Face's.
+    Names and orientation are Hugging Face's.
     """
 
-    def __init__(self, model: Any, folder: Path, layout: str, together: Callable[[Callable[[], Any]], Any]) -> None:
-        self._model, self._folder, self._layout, self._together = model, folder, layout, together
+    def __init__(self, model: Any, folder: Path, together: Callable[[Callable[[], Any]], Any]) -> None:
+        self._model, self._folder, self._together = model, folder, together
         self._retained: list[Path] = []
 
     def __call__(self, version: int) -> Path:
         """Write the model's weights of now. A collective. Raises UserError, on every rank, for an unusable folder."""
-        target, weights = self._folder / f"step-{version}", gathered_weights(self._model)
-        self._together(lambda: self._write(target, weights))
-        return target
+        weights = gathered_weights(self._model)
+        self._together(lambda: self._write(version, weights))
+        return self._target(version)
 
-    def _write(self, target: Path, weights: Weights | None) -> None:
+    def _write(self, version: int, weights: Weights | None) -> None:
         try:
-            self._fill(target, weights)
+            self._fill(version, weights)
         except OSError as error:
             raise UserError(
                 f"rollout_weights_dir '{self._folder}' cannot be written ({error.strerror}): name another folder"
             ) from None
 
-    def _fill(self, target: Path, weights: Weights | None) -> None:
+    def _target(self, version: int) -> Path:
+        return self._folder / f"step-{version}"
+
+    def _fill(self, version: int, weights: Weights | None) -> None:
+        target = self._target(version)
         unfinished = target.with_name(f".{target.name}.part")
         for leftover in (unfinished, target):
             shutil.rmtree(leftover, ignore_errors=True)
         unfinished.mkdir(parents=True)
         save_policy(self._model, unfinished, weights)
-        if self._layout == HUGGING_FACE:
-            named = self._model.state_dict() if weights is None else weights
-            for file in unfinished.glob("*.safetensors*"):
-                file.unlink()
-            save_file(
-                hugging_face_weights(self._model.config, named), unfinished / "model.safetensors", {"format": "pt"}
-            )
+        named = self._model.state_dict() if weights is None else weights
+        for file in unfinished.glob("*.safetensors*"):
+            file.unlink()
+        save_file(hugging_face_weights(self._model.config, named), unfinished / "model.safetensors", {"format": "pt"})
         os.replace(unfinished, target)
         self._retained = [*self._retained[-1:], target]
         for path in self._folder.iterdir():
             if re.fullmatch(r"step-\d+", path.name) and path not in self._retained:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+class SnapshotPublisher(WeightsPublisher):
+    """Leaves the weights of every version in the model folder of FastDeploy servers, in place of those before.
+
+    What the folder needs beside them comes from `checkpoint`, the policy that training began with, so that servers can
+    be started on it. Raises UserError for a policy that FastDeploy takes no weights of.
+    """
+
+    def __init__(
+        self, model: Any, folder: Path, together: Callable[[Callable[[], Any]], Any], checkpoint: Path
+    ) -> None:
+        check_served(model.config.model_type)
+        super().__init__(model, folder, together)
+        self._checkpoint = checkpoint
+
+    def _target(self, version: int) -> Path:
+        return self._folder
+
+    def _fill(self, version: int, weights: Weights | None) -> None:
+        config = self._model.config
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for name in (*_CONFIG_FILES, *TOKENIZER_FILES):
+            source, target = self._checkpoint / name, self._folder / name
+            if source.is_file() and not (target.exists() and target.samefile(source)):
+                shutil.copyfile(source, target)
+        named = self._model.state_dict() if weights is None else weights
+        served = snapshot_weights(config.model_type, named, is_tied=config.tie_word_embeddings)
+        write_snapshot(self._folder, served, version)
 
 
 def hugging_face_weights(config: Any, weights: Weights) -> Weights:

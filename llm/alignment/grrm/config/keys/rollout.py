@@ -162,13 +162,13 @@ class RolloutServersConfig(Section):
     rollout_model_name: str | None = key(None, "model name of the policy on the servers", means="the first they have")
     rollout_token_file: str | None = key(None, "file with their bearer token", names="file")
     rollout_weights_dir: str | None = key(
-        None, "shared folder for weight updates of the servers", means="rollout_weights in output_dir"
+        None, "shared folder for weight updates; FastDeploy's --model", means="rollout_weights in output_dir"
     )
     rollout_max_staleness: int = key(0, "weight updates that a server may have missed", unit="updates", ge=0, le=1000)
     rollout_check_limit: float = key(
         None,
         "stop when, after a weight update, a server's log-probs differ from the trainer's by more on average; 0: off",
-        means="0.01; 0.05 with bf16 or fp16",
+        means="0.01; 0.05 with bf16, fp16 or FastDeploy",
         unit="nats per token",
         ge=0,
         le=10**6,
