@@ -74,6 +74,12 @@ def test_paddle_reads_the_file_as_fastdeploy_asks_it_to(make_model: Any, tmp_pat
         by_paddle = paddle.load(str(file), safetensors=True)
     finally:
         paddle.set_flags(before)
+    with paddle.LazyGuard():  # as FastDeploy makes its network
+        parameter = paddle.nn.Layer().create_parameter([48, 160], dtype="bfloat16")
+    of_file = by_paddle["qwen2.layers.0.mlp.up_gate_proj.weight"]
+    assert (of_file.shape, of_file.stride()) == (parameter.shape, parameter.stride())
+    of_file._share_buffer_to(parameter)
+    assert parameter._is_initialized()
     _, by_hand = read_safetensors(file)
     assert by_paddle.keys() == by_hand.keys()
     for name, tensor in by_paddle.items():
