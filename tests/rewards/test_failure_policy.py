@@ -8,7 +8,6 @@ from grrm.rewards.failure_policy import (
     FailureBudget,
     FailurePolicy,
     RewardFailure,
-    count_statuses,
 )
 
 
@@ -61,45 +60,60 @@ def test_reference_policy_gives_everyone_the_default_reward():
     assert {policy.action(status) for status in DEFAULT_ACTIONS} == {FailureAction.PENALTY}
 
 
-def test_counts_name_every_status():
-    counts = count_statuses(
-        [Verdict((Status.SCORED, Status.DUPLICATE), (1.0, 1.0)), Verdict.unscored(3, Status.TOO_LONG)]
-    )
-    assert set(counts) == {status.value for status in Status}
-    assert (counts["scored"], counts["duplicate"], counts["too_long"], sum(counts.values())) == (1, 1, 3, 5)
+def judged(rejections=(), **counts):
+    """A verdict of so many candidates of each status."""
+    statuses = [Status(name) for name, count in counts.items() for _ in range(count)]
+    scores = tuple(5.0 if status.is_scored else None for status in statuses)
+    return [Verdict(tuple(statuses), scores, rejections=rejections)]
 
 
 def test_budget_stops_the_run_when_most_of_a_step_went_unjudged():
     budget = FailureBudget(max_fraction=0.5)
-    budget.charge({"scored": 5, "judge_timeout": 5})
+    budget.charge(judged(scored=5, judge_timeout=5))
     with pytest.raises(RewardFailure, match=r"6 of 10 candidates.*judge_timeout 4, judge_unparsable 2"):
-        budget.charge({"scored": 4, "judge_timeout": 4, "judge_unparsable": 2})
+        budget.charge(judged(scored=4, judge_timeout=4, judge_unparsable=2))
+
+
+@pytest.mark.parametrize(
+    ("rejections", "said"),
+    [
+        (
+            ("truncated", "truncated", "empty"),
+            r"unparsable 3; 2 replies rejected: truncated\), .*; raise the judge's max_",
+        ),
+        (("missing_id",), r"unparsable 3; 1 replies rejected: missing_id\), .*; mend the judge and resume"),
+        ((), r"\(judge_unparsable 3\), .*; mend the judge and resume"),
+    ],
+)
+def test_budget_tells_why_replies_could_not_be_read(rejections, said):
+    with pytest.raises(RewardFailure, match=said):
+        FailureBudget().charge(judged(rejections, judge_unparsable=3))
 
 
 def test_budget_accumulates_over_steps():
     budget = FailureBudget(max_fraction=None, max_count=3)
-    budget.charge({"scored": 1, "judge_unparsable": 2})
-    budget.charge({"scored": 1, "judge_unparsable": 1})
-    budget.charge({"scored": 8})  # at the limit, and nothing new went wrong
+    budget.charge(judged(scored=1, judge_unparsable=2))
+    budget.charge(judged(scored=1, judge_unparsable=1))
+    budget.charge(judged(scored=8))  # at the limit, and nothing new went wrong
     with pytest.raises(RewardFailure, match="4 candidates"):
-        budget.charge({"scored": 1, "judge_unparsable": 1})
+        budget.charge(judged(scored=1, judge_unparsable=1))
     assert budget.spent == 4
 
 
 def test_budget_that_is_already_spent_stops_at_the_next_failure_not_before():
-    FailureBudget(max_fraction=None, max_count=3, spent=4).charge({"scored": 1})
+    FailureBudget(max_fraction=None, max_count=3, spent=4).charge(judged(scored=1))
 
 
 def test_resumed_budget_remembers_what_was_spent():
     with pytest.raises(RewardFailure):
-        FailureBudget(max_fraction=None, max_count=3, spent=3).charge({"judge_timeout": 1})
+        FailureBudget(max_fraction=None, max_count=3, spent=3).charge(judged(judge_timeout=1))
 
 
 def test_unskilled_policy_does_not_exhaust_the_budget():
     budget = FailureBudget(max_fraction=0.0, max_count=0)
-    budget.charge({"unparsable_candidate": 6, "unsafe_candidate": 1, "single_candidate": 9})
+    budget.charge(judged(unparsable_candidate=6, unsafe_candidate=1, single_candidate=9))
     assert budget.spent == 0
 
 
 def test_empty_step_costs_nothing():
-    FailureBudget(max_fraction=0.0, max_count=0).charge(count_statuses([]))
+    FailureBudget(max_fraction=0.0, max_count=0).charge([])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
 from grrm.errors import UserError, require_known
+from grrm.gqm.grammar import RejectReason
 from grrm.gqm.groups import Status, Verdict
 
 SHOWN_CHARS = 120  # of a response in a message
@@ -113,12 +114,6 @@ class FailurePolicy:
         return cls(dict.fromkeys(DEFAULT_ACTIONS, FailureAction.PENALTY))
 
 
-def count_statuses(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    """Candidates per status name, every status present (0 where none), for logging and for sums over ranks."""
-    counts = Counter(status for verdict in verdicts for status in verdict.statuses)
-    return {status.value: counts[status] for status in Status}
-
-
 @dataclass(slots=True)
 class FailureBudget:
     """Stops the run once too many candidates went without a score.
@@ -133,26 +128,32 @@ class FailureBudget:
     counted: frozenset[Status] = JUDGE_FAILURES
     spent: int = 0
 
-    def charge(self, counts: Mapping[str, int]) -> None:
-        """Add one step's `count_statuses`; with counts summed over ranks, every rank raises together.
+    def charge(self, verdicts: Sequence[Verdict]) -> None:
+        """Add one step's verdicts; with those of all ranks, every rank raises together.
 
-        Raises RewardFailure when a limit is passed. A step without candidates costs nothing.
+        Raises RewardFailure when a limit is passed, which says what most replies were rejected for. A step without
+        candidates costs nothing.
         """
-        failed = {status.value: counts.get(status.value, 0) for status in self.counted}
-        n_failed, n_total = sum(failed.values()), sum(counts.values())
+        counts = Counter(status for verdict in verdicts for status in verdict.statuses)
+        failed = {status.value: counts[status] for status in self.counted}
+        n_failed, n_total = sum(failed.values()), counts.total()
         self.spent += n_failed
         if n_failed == 0:
             return
         detail = ", ".join(f"{name} {n}" for name, n in sorted(failed.items()) if n)
+        remedy = "mend the judge"
+        for reason, n in Counter(reason for verdict in verdicts for reason in verdict.rejections).most_common(1):
+            detail += f"; {n} replies rejected: {reason}"
+            remedy = "raise the judge's max_new_tokens" if reason == RejectReason.TRUNCATED else remedy
         if self.max_fraction is not None and n_failed > self.max_fraction * n_total:
             raise RewardFailure(
                 f"The judge left {n_failed} of {n_total} candidates without a score in one step ({detail}), more than "
-                f"the allowed fraction of {self.max_fraction:g}; mend the judge and resume."
+                f"the allowed fraction of {self.max_fraction:g}; {remedy} and resume."
             )
         if self.max_count is not None and self.spent > self.max_count:
             raise RewardFailure(
                 f"The judge has left {self.spent} candidates without a score in this run (last: {detail}), more than "
-                f"the allowed {self.max_count}; mend the judge and resume."
+                f"the allowed {self.max_count}; {remedy} and resume."
             )
 
 

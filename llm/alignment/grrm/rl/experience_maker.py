@@ -18,7 +18,7 @@ from grrm.errors import UserError
 from grrm.models.packing import laid_out_tokens
 from grrm.parallel.data_ranks import DataRanks, assign_groups, run_together
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.failure_policy import FailureBudget, FirstScores, RewardFailure, count_statuses
+from grrm.rewards.failure_policy import FailureBudget, FirstScores, RewardFailure
 from grrm.rewards.group_filter import informative_groups
 from grrm.rl.batch_sampler import BatchSampler, StartedBatch
 from grrm.rl.experience import group_advantages, pad_right, training_rows
@@ -185,7 +185,7 @@ class ExperienceMaker:
         self.generation += 1
         self.generated += groups
         verdicts = [scored.judged.verdict for scored in groups if scored.judged.verdict is not None]
-        self.budget.charge(count_statuses(verdicts))
+        self.budget.charge(verdicts)
         return groups
 
     def start_next(self, step: int) -> None:
