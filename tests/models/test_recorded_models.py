@@ -16,6 +16,7 @@ from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
 from grrm.models.checkpoint import load_causal_lm
+from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.export import export_policy
 from grrm.models.policy import load_policy
 
@@ -59,7 +60,10 @@ def gradients(golden, tokens, recompute):
     return {name: parameter.grad.numpy() for name, parameter in policy.named_parameters()}
 
 
-def test_every_parameter_learns_and_recompute_changes_nothing(golden, recorded):
+@pytest.mark.parametrize("layers", ["stock", "ours"])
+def test_every_parameter_learns_and_recompute_changes_nothing(golden, recorded, layers):
+    if layers == "ours":
+        use_cpu_layers()
     tokens = paddle.to_tensor(recorded["tokens"])
     plain, recomputed = gradients(golden, tokens, recompute=False), gradients(golden, tokens, recompute=True)
     for name, gradient in plain.items():

@@ -69,13 +69,18 @@ class Experts(nn.Layer):
         order = expert_of.argsort(stable=True)  # each token K times, in the order of experts
         counts = paddle.bincount(expert_of, minlength=len(self.experts)).tolist()
         sent = paddle.gather(tokens_NH.unsqueeze(1).expand([-1, k, -1]).reshape([-1, tokens_NH.shape[-1]]), order)
-        done, begin = [], 0
+        done, idle, begin = list[paddle.Tensor](), list[paddle.Tensor](), 0
         for expert, count in zip(self.experts, counts, strict=True):
-            done.append(expert(sent[begin : begin + count]))  # of none too: a parameter that data ranks wait for
+            if count:
+                done.append(expert(sent[begin : begin + count]))
+            else:
+                idle += expert.parameters()
             begin += count
         back_NKH = paddle.gather(paddle.concat(done), order.argsort()).reshape([-1, k, tokens_NH.shape[-1]])
         mixed_NH = paddle.matmul(shares_NK.astype(hidden.dtype).unsqueeze(1), back_NKH).squeeze(1)
         shared_NH = F.sigmoid(self.shared_expert_gate(tokens_NH)) * self.shared_expert(tokens_NH)
+        if idle and paddle.is_grad_enabled():  # a gradient of zeros: data ranks wait for that of every parameter
+            shared_NH = shared_NH + 0 * paddle.add_n([weight.sum() for weight in idle])
         return (mixed_NH + shared_NH).reshape(hidden.shape)
 
 
