@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from titles import JUDGES, POLICIES, PROBED, README, REAL_JUDGES, REAL_POLICIES
+from titles import JUDGES, POLICIES, PROBED, README, REAL_JUDGES, REAL_POLICIES, REAL_SEEDS
 
 from grrm.evaluation.probes.measure import CHANCE, MIN_ROWS
 
@@ -27,9 +27,15 @@ def result(name: str) -> dict[str, Any]:
     return dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def real(half: str) -> dict[str, Any]:
-    """The "judges" or "policies" of the pretrained model, on its one seed so far."""
-    return dict(result(f"real_{half}")["seeds"]["1"][half])
+def real(half: str, seed: str = "1") -> dict[str, Any]:
+    """The "judges" or "policies" of the pretrained model."""
+    return dict(result(f"real_{half}")["seeds"][seed][half])
+
+
+def real_gains(policy: str, decoding: str = "") -> list[dict[str, float]]:
+    """Gains of the pretrained policy over SFT on each of the seeds that have it; see `gain_of`."""
+    seeds = [seed["policies"].get(policy, {}) for seed in result("real_policies")["seeds"].values()]
+    return [gain_of(record["learned"], decoding) for record in seeds if "learned" in record]
 
 
 def spread(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) -> str:
@@ -56,9 +62,16 @@ def interval(figure: Mapping[str, float] | None, form: str) -> str:
 def real_policies_of(page: str) -> Lines:
     policies = real("policies")
     for policy, title in README[page].items():
-        learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
-        gains = {way: f" ({learned[f'{prefix}gain']:+.1f})" if learned else "" for way, prefix in DECODINGS.items()}
-        yield title, *(f"{scores[way]['chrf']:.1f}{gain}" for way, gain in gains.items())
+        scores, cells = policies[policy]["scores"], []
+        for way, prefix in DECODINGS.items():
+            gains = each((gain["mean"] for gain in real_gains(policy, prefix)), "+.1f")
+            cells.append(f"{scores[way]['chrf']:.1f}" + (f" ({gains})" if gains else ""))
+        yield title, *cells
+
+
+def real_seeds() -> Lines:
+    for policy, title in REAL_SEEDS.items():
+        yield title, *(interval(gain, "+.2f") for way in DECODINGS.values() for gain in real_gains(policy, way))
 
 
 def real_policies() -> Lines:
@@ -205,7 +218,8 @@ PUBLISHED = (
     Published("README.md", "<!-- results -->", lambda: real_policies_of("README.md")),
     Published("README_zh.md", "<!-- results -->", lambda: real_policies_of("README_zh.md")),
     Published(REAL_PAGE, "### What policies learned", real_policies),
-    Published(REAL_PAGE, "By an embedder", real_similarities),
+    Published(REAL_PAGE, "### Two seeds", real_seeds),
+    Published(REAL_PAGE, "### By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(PROBE_PAGE, "Share of right decisions", probe_shares),
     Published(PROBE_PAGE, "What else they do", probe_habits),

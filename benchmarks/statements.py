@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, result, spread
+from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, real_gains, result, spread
 from titles import JUDGES, POLICIES, README
 
 Statement = tuple[str, str]  # a page, and what it says
@@ -45,16 +45,16 @@ def _readmes() -> Iterator[Statement]:
     names = ("gqm_sft_expected", "gqm_sft_permuted", "consensus")
     pairs = [f"{100 * judges[name]['heldout']['accuracy_ties_half']['mean']:.0f} %" for name in names]
     learned = {name: record["learned"] for name, record in real("policies").items() if "learned" in record}
-    share = f"{100 * learned['grpo_gqm_sft']['gain'] / learned['grpo']['gain']:.0f} %"
+    gains = zip(real_gains("grpo_gqm_sft"), real_gains("grpo"), strict=True)
+    shares = [f"{100 * gain['mean'] / of_metric['mean']:.0f}" for gain, of_metric in gains]
+    lost = [f"{-gain['mean']:.1f}" for gain in real_gains("grpo_gqm_sft", "greedy_")]
     yield (
         english,
         f"orders {pairs[0]} of held-out pairs as chrF does ({pairs[1]} over four orders; consensus {pairs[2]})",
     )
-    yield english, f"teaches {share} of the sampled gain"
-    yield (
-        chinese,
-        f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识为 {pairs[2]}）；采样增益达到参考译文的 {share}",
-    )
+    yield english, f"teaches {' and '.join(shares)} % of the sampled gain; greedy loses {' and '.join(lost)}"
+    yield chinese, f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识为 {pairs[2]}）"
+    yield chinese, f"采样增益达到参考译文的 {' % 和 '.join(shares)} %，贪心下降 {' 和 '.join(lost)}"
     drop = f"{-learned['grpo_consensus']['greedy_gain']:.1f}"
     yield english, f"Consensus teaches length: greedy falls by {drop}"
     yield chinese, f"共识教会的是变长：贪心下降 {drop}"

@@ -31,6 +31,7 @@ REAL_POLICIES = {
     "grpo_ranker": "ranker",
     "grpo_consensus": "consensus",
 }
+REAL_SEEDS = {"grpo": "chrF", "grpo_gqm_sft": "GQM", "grpo_ranker": "ranker"}  # those that have two
 REAL_JUDGES = {
     "consensus": "consensus",
     "logprob": "the policy's own log-probability",
