@@ -225,7 +225,7 @@ class RewardApp(Application):
             _check_all_done(wire.request_id, groups, verdicts)
         fields = [verdict_fields(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
         answer = {"request_id": wire.request_id, "verdicts": fields}
-        return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     def _groups(self, wire: ScoreRequest, tasks: Sequence[TranslationTask]) -> list[Group]:
         return [
