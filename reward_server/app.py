@@ -102,7 +102,7 @@ class RewardApp(Application):
         answer: BaseModel = Problem(error_code=problem.status, error_msg=problem.message, **fields)
         if isinstance(problem, Unfinished):
             answer = problem.answer
-        return answer.model_dump_json().encode()
+        return answer.model_dump_json(exclude_unset=True).encode()  # `verdict_fields` leaves empty lists out
 
     def is_idle(self) -> bool:
         """True if no judge is at work."""
@@ -251,8 +251,8 @@ def _check_all_done(request_id: str, groups: Sequence[Group], verdicts: Sequence
     done = [verdict_fields(*pair) for pair in judged if Status.JUDGE_TIMEOUT not in pair[1].statuses]
     if len(done) < len(judged):
         message = f"the request's deadline came when {len(done)} of {len(judged)} groups were done"
-        fields = {"error_code": 504, "error_msg": message, "request_id": request_id, "verdicts": done}
-        raise Unfinished(PartialAnswer.model_validate(fields))
+        problem = {"error_code": 504, "error_msg": message, "field": None, "reference_id": None}
+        raise Unfinished(PartialAnswer.model_validate(problem | {"request_id": request_id, "verdicts": done}))
 
 
 def _rows_failure(message: str, n_rows: int) -> Response:

@@ -46,6 +46,9 @@ def test_groups_done_at_the_deadline_are_answered_with_504_and_all_when_asked_ag
     answer = PartialAnswer.model_validate_json(late.data)
     assert (late.status_code, answer.error_code, answer.request_id) == (504, 504, "r")
     assert len(answer.verdicts) == sum(map(len, judge.calls)) == 320  # by 32: the last ones had begun in time
+    fields, verdict_fields = late.get_json(), late.get_json()["verdicts"][0]
+    assert list(fields) == ["error_code", "error_msg", "field", "reference_id", "request_id", "verdicts"]
+    assert list(verdict_fields) == ["group_id", "candidates", "ranking", "analysis", "attempts", "tokens"]
     for number, verdict in enumerate(answer.verdicts):
         assert (verdict.group_id, verdict.candidates[0].score) == (f"g{number}", number % 9 + 1)
     again = http.post("/v1/score", json=many_groups(2000))
