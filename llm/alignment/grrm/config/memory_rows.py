@@ -65,7 +65,8 @@ def memory_rows(
     work, layout = Workload.of(config, config.per_device_train_batch_size), Layout.of(config, devices)
     memory = memory_of(config, shape, layout, work)
     formats = Formats.of(config)
-    planned = "planned, not measured" if formats.device == "gpu" else "planned; measured within 15 %"
+    is_measured = formats.device == "cpu" and not shape.experts
+    planned = "planned; measured within 15 %" if is_measured else "planned, not measured"
     rows = [
         ("model", shape.name, f"{shape.numbers() / 1e9:.2f} billion weights"),
         (f"memory of one {formats.device.upper()}", planned, "every row as long as it may be"),
