@@ -180,7 +180,7 @@ class RealPlan:
         groups = self.layout.model(GROUPS, seed) / GOLD_FILE
         out = self.layout.model(f"data-{command}", seed) / "rows.jsonl"
         options = ["--prompt-type", self.settings.judge_prompt] if command.endswith("gqm") else []
-        options += ["--no-analysis"] if command == "sft-gqm" else []  # an analysis was not learned at this size
+        options += ["--no-analysis"] if command == "sft-gqm" else []  # an analysis has more tokens than it may write
         words = self.layout.grrm("data", command, groups, out, *options, "--seed", seed)
         return self.layout.result(f"{command} rows", words, [groups], [out], planned_s=ROWS_S)
 
