@@ -81,8 +81,13 @@ class AnswerCache:
 
     def _evict(self) -> None:
         """Drops the oldest finished answers until the bounds hold; requests under way are never dropped."""
+        if self._fits():
+            return
         for request_id, entry in list(self._entries.items()):
-            if len(self._entries) <= self._max_entries and self._n_bytes <= self._max_bytes:
+            if self._fits():
                 break
             if entry.answer.done():
                 self._n_bytes -= self._entries.pop(request_id).n_bytes
+
+    def _fits(self) -> bool:
+        return len(self._entries) <= self._max_entries and self._n_bytes <= self._max_bytes

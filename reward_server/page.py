@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from grrm.gqm.groups import Group, Status, Verdict
 
 N_RECENT, N_LATENCIES = 20, 500
+Outcomes = tuple[tuple[Status, ...], tuple[float | None, ...]]  # of a group's candidates
 
 
 class JudgeName(BaseModel):
@@ -62,15 +63,15 @@ class Live:
     """Remembers the last verdicts and how long their requests took; thread-safe."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[float, str, str, Verdict]] = deque(maxlen=N_RECENT)
+        self._recent: deque[tuple[float, str, str, Outcomes]] = deque(maxlen=N_RECENT)
         self._seconds: deque[float] = deque(maxlen=N_LATENCIES)
         self._lock = threading.Lock()
 
     def add(self, judge: str, groups: Sequence[Group], verdicts: Sequence[Verdict], took_s: float) -> None:
         """Remembers a request to the judge of this name that took `took_s` seconds."""
         now = time.time()
-        last = list(zip(groups, verdicts, strict=True))[-N_RECENT:]
-        bare = [(now, judge, group.group_id, Verdict(verdict.statuses, verdict.scores)) for group, verdict in last]
+        last = zip(groups[-N_RECENT:], verdicts[-N_RECENT:], strict=True)
+        bare = [(now, judge, group.group_id, (verdict.statuses, verdict.scores)) for group, verdict in last]
         with self._lock:
             self._recent.extend(bare)
             self._seconds.append(took_s)
@@ -90,10 +91,10 @@ class Live:
                     time_s=then,
                     judge=judge,
                     group_id=group_id,
-                    scores=list(verdict.scores),
-                    statuses=list(verdict.statuses),
+                    scores=list(scores),
+                    statuses=list(statuses),
                 )
-                for then, judge, group_id, verdict in reversed(recent)
+                for then, judge, group_id, (statuses, scores) in reversed(recent)
             ],
         )
 

@@ -39,7 +39,7 @@ class Status(str, Enum):
     @property
     def is_scored(self) -> bool:
         """True when a candidate of this status carries a score."""
-        return self in (Status.SCORED, Status.DUPLICATE)
+        return self is Status.SCORED or self is Status.DUPLICATE
 
 
 class ContextSegment(NamedTuple):

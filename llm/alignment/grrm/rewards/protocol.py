@@ -68,12 +68,12 @@ class WireGroup(WireModel):
     reference: str | None = None
     context: Annotated[list[WireSegment], Field(max_length=MAX_CONTEXT_SEGMENTS, fail_fast=True)] | None = None
     candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
-    terms: dict[str, Texts] = {}
+    terms: dict[str, Texts] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _candidates_and_terms(self) -> WireGroup:
         _refuse_repeats("candidate_id", [candidate.candidate_id for candidate in self.candidates])
-        if isinstance(fault := read_terms(self.terms), str):
+        if self.terms and isinstance(fault := read_terms(self.terms), str):
             raise ValueError(fault)
         return self
 
