@@ -27,6 +27,7 @@ from support.reward_servers import reward_server
 from support.score_readers import COMBINED, PARTICULAR, READERS
 
 from grrm.gqm import compat
+from grrm.gqm.error_lines import parse_errors
 from grrm.gqm.extraction import EXTRACTOR_TYPES, extract_translation
 from grrm.gqm.fences import FENCED, Guard, fence_for
 from grrm.gqm.grammar import ParsedVerdict, Rejection, parse_sqm, parse_verdict
@@ -157,6 +158,8 @@ def fuzz_parsers(rng, number):
     for read in (recover_mt_task, read_total, parse_verification, contains_true):
         read(text)
     parse_total(text, rng.choice(MODES))
+    marked = parse_errors(text, drawn_text(rng), mode)
+    expect(isinstance(marked, Rejection) or 0 <= marked.score <= 10, "a score of errors off the scale")
     extract_translation(text, rng.choice(list(EXTRACTOR_TYPES)))
 
 

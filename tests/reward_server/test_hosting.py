@@ -38,6 +38,7 @@ def scored(body, _):
         told["choices"][0]["logprobs"] = {"tokens": ["A"], "top_logprobs": [{"A": -0.7, "B": -0.7}]}
         return told
     replies = {"Translation A": "A: 7, B: 2", "grading teacher": "Total Score: [7/10]", "<model_answer>": "True"}
+    replies |= {"Mark the errors": 'major: "on"'}
     return next((reply for part, reply in replies.items() if part in body["prompt"]), "Fine.\n7")
 
 
@@ -62,7 +63,8 @@ def hosting(model, judge=None, **values):
 def test_every_generative_judge_scores_with_a_server_of_its_model(model_server, name):
     app = create_app(Settings(), hosted(judge=name, openai_urls=[model_server.url], model="judge-7b"))
     answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()
-    of_one = {"pairwise": 5.0, "sqm": 7.0, "rubric": 7.0, "verifier": 10.0, "rule+rubric": 7.0, "rule+verifier": 10.0}
+    of_one = {"mqm": 8.0, "pairwise": 5.0, "sqm": 7.0, "rubric": 7.0, "verifier": 10.0}
+    of_one |= {"rule+rubric": 7.0, "rule+verifier": 10.0}
     expected = [of_one[name]] * 2 if name in of_one else [7.0, 2.0]
     assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == expected
     assert {request["model"] for request in model_server.requests} == {"judge-7b"}

@@ -8,7 +8,7 @@ from inspect import getmembers, isfunction, signature
 
 import pytest
 
-from grrm.gqm import compat, extraction, fences, grammar, groups, rubric, verification
+from grrm.gqm import compat, error_lines, extraction, fences, grammar, groups, rubric, verification
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
@@ -23,6 +23,8 @@ SHAPES = {
     "hyphens": "a-",
     "role": "Zoey is a knight-",
     "half a role": "Zoey is a ",
+    "errors": 'major: "is"\n',
+    "quotes": 'minor: "',
     "open tags": "<answer>",
     "combining marks": "\u0301\u0323",
     "half-width marks": "\uff9e\u0301",
@@ -88,6 +90,7 @@ READERS = {
     },
     "ranking_to_scores": groups.ranking_to_scores,
     **{f"parse_total {mode}": partial(rubric.parse_total, mode=mode) for mode in ("exact", "tolerant", "compat")},
+    "parse_errors": partial(error_lines.parse_errors, translation=TRUTH),
     "read_total": rubric.read_total,
     "imitates_rubric": rubric.imitates_rubric,
     **{
@@ -155,6 +158,7 @@ def test_every_reader_of_text_is_measured():
     modules = (
         answers,
         compat,
+        error_lines,
         extraction,
         grammar,
         fences,

@@ -37,6 +37,7 @@ class RejectReason(str, Enum):
     MALFORMED_SCORES = "malformed_scores"  # the last line is not a list of scores
     MALFORMED_RANKING = "malformed_ranking"  # the last line is not a ranking
     MALFORMED_TOTAL = "malformed_total"  # no number where a rubric judge's total must be
+    MALFORMED_ERRORS = "malformed_errors"  # no list of errors, and not that there are none
     MALFORMED_ANSWER = "malformed_answer"  # a verifier said neither true nor false, or both
     OUT_OF_RANGE = "out_of_range"
     UNKNOWN_ID = "unknown_id"

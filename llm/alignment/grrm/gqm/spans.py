@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -80,13 +80,14 @@ def _spans_in(text: Any, fields: Sequence[Mapping[str, Any]]) -> Spans:
     own = [(error["start"], error["end"], error["severity"] or "minor") for error in fields]
     if not all(type(at) is int for start, end, _ in own for at in (start, end)):
         raise TypeError
-    spans = tuple(sorted({ErrorSpan(*error) for error in own if not error[0] == error[1] == len(text)}, key=_order))
+    spans = spans_sorted(ErrorSpan(*error) for error in own if not error[0] == error[1] == len(text))
     check_spans([spans], [text])
     return spans
 
 
-def _order(span: ErrorSpan) -> tuple[int, int, str]:
-    return span.start, span.end, span.severity
+def spans_sorted(spans: Iterable[ErrorSpan]) -> Spans:
+    """The different ones of `spans` in the order of their places."""
+    return tuple(sorted({*spans}, key=lambda span: (span.start, span.end, span.severity)))
 
 
 def joined_spans(several: Sequence[GroupSpans], n_candidates: int) -> GroupSpans:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import Group, Status, Tiers, TranslationTask, Verdict, tiers_of
+from grrm.gqm.spans import GroupSpans, Spans
 from grrm.judges.interface import CountingJudge
 from grrm.judges.metrics import JudgeMetrics
 
@@ -62,6 +63,11 @@ def dedup_texts(group: Group, is_safe: Callable[[str], bool] | None = None) -> D
         else:
             members.setdefault(candidate.translation, []).append(position)
     return DistinctCandidates(tuple(members), tuple(tuple(positions) for positions in members.values()), excluded)
+
+
+def spans_by_candidate(group: Group, of_text: Mapping[str, Spans | None]) -> GroupSpans:
+    """The error spans of each candidate from those of its text; None for a candidate whose text was not looked at."""
+    return tuple(of_text.get(candidate.translation or "") for candidate in group.candidates)
 
 
 def dedup_candidates(

@@ -11,6 +11,7 @@ from grrm.judges import (  # noqa: F401 - a line for each module
     embedding_qe,
     gqm,
     learned_metric,
+    mqm,
     pairwise,
     rubric,
     server,

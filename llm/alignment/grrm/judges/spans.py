@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.gqm.spans import ErrorSpan, Spans
-from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
+from grrm.judges.dedup import Outcome, dedup_texts, expand_to_duplicates, ranking_of, spans_by_candidate
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
 
@@ -59,15 +59,10 @@ class SpansJudge:
         marked = [marked_errors(text, reference) for text in distinct.texts]
         outcomes: list[Outcome] = [Status.TOO_LONG if result is None else result[0] for result in marked]
         verdict = expand_to_duplicates(group, distinct, outcomes, tiers=ranking_of(outcomes))
-        spans = [None if result is None else result[1] for result in marked]
-        return replace(verdict, spans=_by_candidate(group, distinct, spans))
-
-
-def _by_candidate(
-    group: Group, distinct: DistinctCandidates, spans: Sequence[Spans | None]
-) -> tuple[Spans | None, ...]:
-    of_text = dict(zip(distinct.texts, spans, strict=True))
-    return tuple(of_text.get(candidate.translation or "") for candidate in group.candidates)
+        spans = {
+            text: None if result is None else result[1] for text, result in zip(distinct.texts, marked, strict=True)
+        }
+        return replace(verdict, spans=spans_by_candidate(group, spans))
 
 
 def marked_errors(translation: str, reference: str) -> tuple[float, Spans] | None:

@@ -18,7 +18,8 @@ from grrm.gqm.context import (
 )
 from grrm.gqm.grammar import Mode, Rejection, parse_sqm
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
-from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates
+from grrm.gqm.spans import Spans
+from grrm.judges.dedup import DistinctCandidates, dedup_texts, expand_to_duplicates, spans_by_candidate
 from grrm.judges.generation import GeneratorJudge, GeneratorSettings, JudgeSampling, Question, Reply, ask, status_of
 from grrm.judges.generative import GenerativeOptions
 from grrm.judges.interface import Judge, TextGenerator
@@ -73,7 +74,8 @@ class SQMJudge(GeneratorJudge):
 
     With `score_reading` "expected" a score is the mean by probability (see `expected_scores`).
 
-    Other judges of one candidate at a time override `prompt_of`, `shown_of`, `imitates_prompt` and `read`.
+    Other judges of one candidate at a time override `prompt_of`, `shown_of`, `imitates_prompt` and `read`, and those
+    that mark errors `spans_of`.
     """
 
     needs_reference: ClassVar[bool] = False  # a group without one is MISSING_REFERENCE
@@ -98,7 +100,7 @@ class SQMJudge(GeneratorJudge):
             answers = self._read_again([question.prompt for question in questions.values()], answers)
         replies = dict(zip(questions, answers, strict=True))
         return [
-            _verdict_of_replies(group, plan, [replies.get((g, k)) for k in range(len(plan.texts))])
+            self._verdict(group, plan, [replies.get((g, k)) for k in range(len(plan.texts))])
             for g, (group, plan) in enumerate(zip(groups, plans, strict=True))
         ]
 
@@ -128,6 +130,21 @@ class SQMJudge(GeneratorJudge):
     def read(self, reply: str) -> float | Rejection:
         """The score, 0 to 10, in a reply."""
         return parse_sqm(reply, self.mode)
+
+    def spans_of(self, reply: Reply[float], text: str) -> Spans | None:
+        """The errors of a candidate's text by a reply that has a score; None for a judge that marks none."""
+        return None
+
+    def _verdict(self, group: Group, plan: DistinctCandidates, replies: Sequence[Reply[float] | None]) -> Verdict:
+        verdict = _verdict_of_replies(group, plan, replies)
+        spans = {
+            text: self.spans_of(reply, text)
+            for text, reply in zip(plan.texts, replies, strict=True)
+            if reply is not None and isinstance(reply.parsed, float)
+        }
+        if all(own is None for own in spans.values()):
+            return verdict
+        return replace(verdict, spans=spans_by_candidate(group, spans))
 
     def _plan(self, group: Group) -> DistinctCandidates:
         task = group.task

@@ -1,0 +1,74 @@
+"""Replies of a judge that marks errors: score, places, and what is no verdict."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grrm.gqm.error_lines import MarkedErrors, error_prompt, parse_errors
+from grrm.gqm.grammar import Rejection
+from grrm.gqm.groups import ContextSegment, TranslationTask
+from grrm.gqm.spans import ErrorSpan
+
+TEXT = "Das Haus und der Haus sind alt."
+
+
+def test_errors_of_the_same_words_mark_one_occurrence_after_the_other():
+    reply = 'major: "Haus"\nminor: "der"\ncritical: "Haus"'
+    spans = (ErrorSpan(4, 8, "major"), ErrorSpan(13, 16, "minor"), ErrorSpan(17, 21, "critical"))
+    assert parse_errors(reply, TEXT, "exact") == MarkedErrors(pytest.approx(10 * (1 - 16 / 25)), spans)
+
+
+def test_what_is_missing_or_not_there_lowers_the_score_and_marks_nothing():
+    for line in ('minor: ""', 'minor: "Garten"'):
+        assert parse_errors(line, TEXT, "exact") == MarkedErrors(pytest.approx(9.6), ())
+
+
+def test_translation_without_errors_has_ten_points_and_no_spans():
+    assert parse_errors("No errors.", TEXT, "exact") == MarkedErrors(10.0, ())
+
+
+def test_score_does_not_fall_below_zero():
+    marked = parse_errors("\n".join(['critical: "Haus"'] * 9), TEXT, "exact")
+    assert isinstance(marked, MarkedErrors)
+    assert marked.score == 0.0
+
+
+def test_tolerant_reads_lists_bold_other_quotes_and_passes_over_other_lines():
+    reply = "Let me see.\n1. **Major**: „Haus“ (gender)\n* minor - «alt»\n\nThat is all."
+    marked = parse_errors(reply, TEXT)
+    assert marked == MarkedErrors(pytest.approx(7.6), (ErrorSpan(4, 8, "major"), ErrorSpan(27, 30, "minor")))
+    assert isinstance(parse_errors(reply, TEXT, "exact"), Rejection)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "empty"),
+        (" \n", "empty"),
+        ("The translation is good.", "malformed_errors"),
+        ('major: "Haus"\nNo errors.', "malformed_errors"),
+        ("7", "malformed_errors"),
+    ],
+)
+def test_reply_that_says_neither_or_both_is_no_verdict(reply, reason):
+    rejection = parse_errors(reply, TEXT)
+    assert isinstance(rejection, Rejection)
+    assert rejection.reason.value == reason
+
+
+@given(st.text(alphabet='major: "Haus"\nno errors.critical-minor', max_size=80), st.text(max_size=30))
+def test_any_reply_is_a_score_in_range_with_spans_inside_the_text_or_no_verdict(reply, translation):
+    for mode in ("exact", "tolerant"):
+        marked = parse_errors(reply, translation, mode)
+        if isinstance(marked, MarkedErrors):
+            assert 0 <= marked.score <= 10
+            assert all(0 <= span.start < span.end <= len(translation) for span in marked.spans)
+
+
+def test_prompt_has_both_texts_in_fences_longer_than_theirs_and_the_context_before_them():
+    task = TranslationTask("a\n```", "de", "en", context=(ContextSegment("vorher", "before"),))
+    prompt = error_prompt(task, "b")
+    assert "from German into English" in prompt
+    assert "````\na\n```\n````" in prompt
+    assert "````\nb\n````" in prompt
+    assert prompt.index("vorher") < prompt.index("````\na")
