@@ -127,7 +127,7 @@ def test_other_requests_of_the_batch_answer_as_without_the_constraint(client):
 
 DEEP = {"type": "integer"}
 for _ in range(70):
-    DEEP = {"type": "array", "items": DEEP}
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
 REFUSED = {
     "unknown type": ({"type": "foo"}, "foo"),
     "keyword that is not known": ({"type": "object", "propertyNames": {"pattern": "a"}}, "propertyNames"),

@@ -206,12 +206,12 @@ def _ignore(index: int, completion: Completion) -> None:
 
 def check_widely_served(params: SamplingParams, server: str) -> None:
     """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", begins the sentence."""
-    asked = {
+    special = {
         "prompt_logprobs": params.prompt_logprobs,
         "frequency_penalty and presence_penalty": params.counts_tokens,
         "a constraint": params.constraint is not None,
     }
-    for names in (name for name, is_asked in asked.items() if is_asked):
+    for names in (name for name, is_needed in special.items() if is_needed):
         raise UserError(f"{server} is not asked for {names}: leave them out, or use the Paddle engine")
 
 

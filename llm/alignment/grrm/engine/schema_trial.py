@@ -29,10 +29,8 @@ def _main() -> None:
     limits = llguidance.LLParserLimits(**LIMITS)
     matcher = llguidance.LLMatcher(vocabulary, grammar, log_level=0, limits=limits)
     is_stuck = not matcher.is_error() and not any(matcher.compute_bitmask())
-    if is_stuck or matcher.stop_reason() == "NoExtensionBias":
-        print("no text satisfies it", end="")
-    else:
-        print((matcher.get_error().splitlines() or [""])[0], end="")
+    reason = (matcher.get_error().splitlines() or [""])[0]
+    print("no text satisfies it" if is_stuck or reason == "NoExtensionBias" else reason, end="")
 
 
 if __name__ == "__main__":

@@ -55,9 +55,9 @@ class Constraints:
             logits_SV[rows] = np.where(allowed_RV, logits_SV[rows], np.float32(-np.inf))
             return logits_SV
         index = paddle.to_tensor(rows, place=logits_SV.place)
-        kept_RV = paddle.gather(logits_SV, index)
+        logits_RV = paddle.gather(logits_SV, index)
         allowed = paddle.to_tensor(allowed_RV, place=logits_SV.place)
-        masked_RV = paddle.where(allowed, kept_RV, paddle.full_like(kept_RV, -np.inf))
+        masked_RV = paddle.where(allowed, logits_RV, paddle.full_like(logits_RV, -np.inf))
         return paddle.scatter(logits_SV, index, masked_RV)
 
     def _allowed(self, number: int, width: int) -> NDArray[np.bool_]:
