@@ -69,10 +69,11 @@ def json_constraint(schema: Mapping[str, Any], vocabulary: Vocabulary | None) ->
     text = json.dumps(schema)
     if len(text) > MAX_CHARACTERS:
         raise UserError(f"the JSON schema has {len(text)} characters, more than {MAX_CHARACTERS}: make it smaller")
-    constraint = Constraint(
-        llguidance.LLMatcher.grammar_from_json_schema(text, overrides=_OVERRIDES),  # quotes it only
-        vocabulary,
-    )
+    try:
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=_OVERRIDES)  # not compiled yet
+    except ValueError as error:  # nested too deeply
+        raise UserError(f"the JSON schema cannot be read: {error}") from error
+    constraint = Constraint(grammar, vocabulary)
     reason = _refusals.get(constraint)
     if reason is None:
         reason = _compile_first(constraint)
