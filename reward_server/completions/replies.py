@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.engine.api import Completion, Request, SamplingParams, TopTokens
+from grrm.engine.api import UNFOLLOWED, Completion, Request, SamplingParams, TopTokens
+from grrm.engine.constraint import Vocabulary
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
 from grrm.engine.submission import Ended, NewTokens, Submission
@@ -21,7 +22,8 @@ class ServedModel:
     """A model and what turns texts into its tokens and back.
 
     `encode` takes a complete prompt, `decode` leaves special tokens out. `render` applies the chat template to turns;
-    it raises ValueError for turns that the template refuses, and is None where there is no template.
+    it raises ValueError for turns that the template refuses, and is None where there is no template. `vocabulary` is
+    there if answers can be constrained.
     """
 
     name: str
@@ -30,6 +32,7 @@ class ServedModel:
     decode: Callable[[Sequence[int]], str]
     stop_token_ids: tuple[int, ...]
     render: Callable[[Sequence[dict[str, str]]], str] | None = None
+    vocabulary: Vocabulary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,9 @@ class Replies:
 
     def _last_piece(self, index: int, text: ReplyText, completion: Completion) -> Piece:
         tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
+        if reason == UNFOLLOWED:
+            message = f"the JSON schema became too complex to follow after {len(tokens) - 1} tokens: make it simpler"
+            raise RequestProblem(422, message, field="response_format")
         if not self._in_pieces and not self._stops:
             return Piece(index, self._model.decode(tokens), tokens, logprobs, reason, completion.top_logprobs)
         begin = len(text.token_ids)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
@@ -38,6 +38,40 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class JsonSchema(BaseModel):
+    """A named schema. With `strict` or without it, answers follow it."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    name: str
+    description: str | None = None
+    json_schema: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """The form of answers."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    def check(self) -> None:
+        """Raises RequestProblem for a schema that is missing, or that would have no effect."""
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            needs = "needs a" if self.json_schema is None else "takes no"
+            message = f"parameter response_format: type {self.type} {needs} json_schema"
+            raise RequestProblem(400, message, field="response_format", code="invalid_value")
+
+    @property
+    def schema_of_answers(self) -> dict[str, Any] | None:
+        """The schema that answers follow, None for text."""
+        if self.type == "json_object":
+            return {"type": "object"}
+        return self.json_schema.json_schema if self.type == "json_schema" and self.json_schema else None
+
+
 class _Sampled(BaseModel):
     """The common parameters of both requests."""
 
@@ -62,6 +96,7 @@ class _Sampled(BaseModel):
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
     logit_bias: Any = None
+    response_format: ResponseFormat | None = None
 
     @property
     def n_choices(self) -> int:
@@ -159,7 +194,6 @@ class ChatRequest(_Sampled):
         **_Sampled.without_effect,
         "tools": ([],),
         "tool_choice": ("none", "auto"),
-        "response_format": ({"type": "text"},),
         "modalities": (["text"],),
         "store": (False,),
     }
@@ -171,7 +205,6 @@ class ChatRequest(_Sampled):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     tools: Any = None
     tool_choice: Any = None
-    response_format: Any = None
     modalities: Any = None
     store: Any = None
 
@@ -216,6 +249,8 @@ def read_request(kind: type[Request], body: bytes) -> Request:
         if value is not None and value not in harmless:
             shown = " or ".join(json.dumps(permitted) for permitted in harmless)
             raise _unsupported(name, f"leave it out, or send {shown}")
+    if request.response_format is not None:
+        request.response_format.check()
     request.check()
     return request
 

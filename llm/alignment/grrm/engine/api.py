@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
+from grrm.engine.constraint import Constraint
 from grrm.errors import UserError
 
 
@@ -31,6 +32,7 @@ class SamplingParams:
     prompt_logprobs: bool = False  # also those of the prompt's tokens; this and the penalties need the Paddle engine
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
+    constraint: Constraint | None = None  # also needs the Paddle engine
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1 or not 0 <= self.min_new_tokens <= self.max_new_tokens:
@@ -46,6 +48,7 @@ class SamplingParams:
         return self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
+UNFOLLOWED = "constraint"
 TopTokens: TypeAlias = list[tuple[int, float]]  # token ids and their log-probabilities
 
 
@@ -65,6 +68,8 @@ class Completion:
     zero) BEFORE top-k, top-p, penalties and min-length masking: the sampling-independent policy. It is empty
     if `SamplingParams.logprobs` is false.
 
+    With a `SamplingParams.constraint` the policy is that of the tokens which it allows, as vLLM reports it.
+
     `weight_version` is the version of the trainer's weights that sampled it, where the engine has copies of them.
     `top_logprobs[t]` are the `SamplingParams.top_logprobs` most probable tokens at position t, best first, with their
     log-probabilities of the same kind. `prompt_scores` are there if `SamplingParams.prompt_logprobs` is true.
@@ -72,7 +77,7 @@ class Completion:
 
     token_ids: list[int]
     logprobs: list[float]
-    finish_reason: str  # "stop" or "length"
+    finish_reason: str  # "stop" or "length"; UNFOLLOWED where the constraint became too complex
     weight_version: int | None = None
     top_logprobs: list[TopTokens] = field(default_factory=list)
     prompt_scores: PromptScores | None = None
@@ -201,8 +206,12 @@ def _ignore(index: int, completion: Completion) -> None:
 
 def check_widely_served(params: SamplingParams, server: str) -> None:
     """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", begins the sentence."""
-    if params.prompt_logprobs or params.counts_tokens:
-        names = "prompt_logprobs" if params.prompt_logprobs else "frequency_penalty and presence_penalty"
+    special = {
+        "prompt_logprobs": params.prompt_logprobs,
+        "frequency_penalty and presence_penalty": params.counts_tokens,
+        "a constraint": params.constraint is not None,
+    }
+    for names in (name for name, is_needed in special.items() if is_needed):
         raise UserError(f"{server} is not asked for {names}: leave them out, or use the Paddle engine")
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from grrm.config.values import is_hub_name
 from grrm.engine.api import Engine
+from grrm.engine.constraint import Vocabulary
 from grrm.engine.options import (
     AUTO_DTYPE,
     DTYPES,
@@ -79,6 +80,7 @@ class OpenedModel:
     tokenizer: Any
     render: Callable[[str], str]
     render_turns: Callable[[Sequence[Mapping[str, str]]], str] | None
+    vocabulary: Vocabulary | None  # None without a tokenizer.json
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -169,7 +171,10 @@ def open_model(
     if free_memory_fraction is not None:
         settings |= {"max_cache_bytes": None, "memory_fraction": free_memory_fraction}
     engine = (DividedEngine if part else PaddleEngine)(model, precision=of_products, **settings)
-    return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory))
+    file = directory / "tokenizer.json"
+    stops = tuple(_stop_ids(tokenizer))
+    vocabulary = Vocabulary(str(file.resolve()), model.config.vocab_size, stops) if file.is_file() else None
+    return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory), vocabulary)
 
 
 def open_fastdeploy(

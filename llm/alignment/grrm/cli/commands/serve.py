@@ -109,6 +109,7 @@ def serve(
             opened.decode,
             opened.stop_token_ids,
             opened.render_turns,
+            opened.vocabulary,
         )
         app = CompletionsApp(settings, served, token)
         serve_until_stopped(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,5 +51,6 @@ def unscored(
 
 
 def as_top_tokens(tokens_SK: Any, logprobs_SK: Any) -> Sequence[TopTokens]:
-    """Pairs of token and log-probability for each row."""
-    return [list(zip(*row, strict=True)) for row in zip(tokens_SK.tolist(), logprobs_SK.tolist(), strict=True)]
+    """Pairs of token and log-probability for each row, without what a constraint forbids."""
+    rows = zip(tokens_SK.tolist(), logprobs_SK.tolist(), strict=True)
+    return [[pair for pair in zip(*row, strict=True) if pair[1] > -math.inf] for row in rows]

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.engine import sampling
-from grrm.engine.api import CacheUse, Completion, PromptScores, Request, SamplingParams, TopTokens
+from grrm.engine.api import UNFOLLOWED, CacheUse, Completion, PromptScores, Request, SamplingParams, TopTokens
 from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
 from grrm.engine.paddle import gpu_sampling
+from grrm.engine.paddle.constrained import Constraints
 from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
 from grrm.engine.paddle.prompt_scores import PromptScoring, as_top_tokens, unscored
@@ -53,6 +54,7 @@ class Scheduler:
         self._preempted: dict[int, Generated] = {}  # tokens of preempted requests, by number
         self._tops: dict[int, list[TopTokens]] = {}  # of requests that want them, by number
         self._scores: dict[int, PromptScores] = {}  # likewise
+        self._constraints = Constraints()
         self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
         self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
@@ -87,6 +89,7 @@ class Scheduler:
         groups = groupby(order, key=lambda number: list(requests[number].prompt))
         self._waiting.extend(list(group) for _, group in groups)
         self._requests.update(requests)
+        self._constraints.add(requests)
 
     def cancel(self, number: int) -> None:
         """Cancel a waiting or running request; unknown and finished ones are ignored."""
@@ -96,6 +99,7 @@ class Scheduler:
         self._preempted.pop(number, None)
         self._tops.pop(number, None)
         self._scores.pop(number, None)
+        self._constraints.drop(number)
         self._give_back()
         groups = ([waiting for waiting in group if waiting != number] for group in self._waiting)
         self._waiting = deque(group for group in groups if group)
@@ -130,6 +134,8 @@ class Scheduler:
         return [(number, self._with_tops(number, completion)) for number, completion in ended]
 
     def _with_tops(self, number: int, completion: Completion) -> Completion:
+        if self._constraints.drop(number):
+            completion = replace(completion, finish_reason=UNFOLLOWED)
         tops, scores = self._tops.pop(number, []), self._scores.pop(number, None)
         return replace(completion, top_logprobs=tops, prompt_scores=scores) if tops or scores else completion
 
@@ -269,6 +275,8 @@ class Scheduler:
 
     def _draw(self, slots_S: NDArray[np.int64], logits_SV: Any) -> list[tuple[int, Completion]]:
         slots, ended = self._slots, []
+        if self._constraints:
+            logits_SV = self._constraints.mask(slots.requests_S[slots_S], logits_SV)
         for params, rows in slots.kinds(slots_S):
             part_S, logits = (slots_S, logits_SV) if len(rows) == len(slots_S) else (slots_S[rows], logits_SV[rows])
             seen_SV = slots.seen(part_S) if params.repetition_penalty != 1 else None
@@ -279,6 +287,8 @@ class Scheduler:
                 sampled = self._sample(logits, *state)
             if params.top_logprobs:
                 self._keep_tops(slots.requests_S[part_S], logits, params)
+            if self._constraints:
+                self._constraints.advance(slots.requests_S[part_S], sampled[0])
             ended += slots.record(part_S, *sampled, params.stop_token_ids)
         if ended:
             self._give_back()
