@@ -187,7 +187,8 @@ def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> 
         rows = rl_rows(config, plan, n_rows)
         tokens = plan.max_tokens_per_row * config.rollout_n
     else:
-        rows = supervised_rows(config, machine.devices // max(config.tensor_parallel_degree, 1), n_rows)
+        ranks_of_model = max(config.tensor_parallel_degree, 1) * max(config.pipeline_parallel_degree, 1)
+        rows = supervised_rows(config, machine.devices // ranks_of_model, n_rows)
         tokens = config.max_length
     rows += _hours(machine.tokens_per_second, tokens, n_rows)
     return rows + memory_rows(config, shape, machine.devices, machine.memory)

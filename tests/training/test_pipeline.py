@@ -1,0 +1,92 @@
+"""A policy whose layers are divided into stages trains, scores, samples, saves and resumes as in one process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, entry_command, metrics_of, on_ranks, one_rank, run
+from support.tiny_policy import write_policy
+
+pytestmark = pytest.mark.slow
+
+STAGES = {"pipeline_parallel_degree": "2"}
+TENSOR = {**STAGES, "tensor_parallel_degree": "2"}
+SFT_LAYOUTS = {
+    "stages": (2, STAGES),
+    "stages, recomputed": (2, {**STAGES, "recompute": "true"}),
+    "stages and tensor parallel": (4, TENSOR),
+}
+# Log-probs of the policy before its update, and of a reference; four micro-batches an update.
+SCORED = {"kl_loss_coeff": "0.1", "update_iters": "2", "per_device_train_batch_size": "4", "max_steps": "4"}
+
+
+@pytest.fixture(scope="module", params=["qwen2", "qwen2, tied", "llama"])
+def policy(request: pytest.FixtureRequest, world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    """The world with a policy of three layers, which two stages have in unequal parts."""
+    model_type, _, tied = request.param.partition(", ")
+    folder = tmp_path_factory.mktemp("policy") / "policy"
+    shutil.copytree(world.policy, folder)
+    write_policy(folder, model_type=model_type, tie_word_embeddings=bool(tied), num_hidden_layers=3)
+    return TinyWorld(world.folder, folder, world.rl_data)
+
+
+def sft_command(policy: TinyWorld, output: Path, **settings: str) -> list[str]:
+    # As many rows as a step has: with several processes PaddleNLP's loader has another order than with one.
+    rows = [{"src": f"say {i} " * (1 + i % 3), "tgt": f"{i} " * (1 + i % 5)} for i in range(6 + 4)]
+    data = output.with_suffix(".jsonl")
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = {
+        "init_from_config": "null",
+        "model_name_or_path": str(policy.policy),
+        "tokenizer_name_or_path": str(policy.policy),
+        "train_datasets": str(data),
+        "val_size": "4",
+        "evaluation_strategy": "steps",
+        "eval_steps": "3",
+        "output_dir": str(output),
+        "report_to": "none",
+        "per_device_train_batch_size": "2",
+        "gradient_accumulation_steps": "3",
+        "learning_rate": "0.01",
+        "max_steps": "3",
+        "save_steps": "3",
+        "logging_steps": "1",
+        **settings,
+    }
+    overrides = [text for key, value in values.items() for text in (f"--{key}", value)]
+    return [str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *overrides]
+
+
+def assert_alike(output: Path, plain: Path, loss: float = 1e-6) -> None:
+    """Losses and weights are those of the other run, and the files are as plain."""
+    for ours, theirs in zip(metrics_of(output), metrics_of(plain), strict=True):
+        for name in ("loss", "eval_loss", "kl", "entropy", "logprob_gap_mean"):
+            assert (name in ours) == (name in theirs)
+            if name in ours:
+                assert ours[name] == pytest.approx(theirs[name], abs=loss), name
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (output, plain))
+    assert ours.keys() == theirs.keys()
+    for key, weight in theirs.items():
+        np.testing.assert_allclose(ours[key], weight, atol=1e-4, err_msg=key)
+    ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (output, plain))
+    assert ours == theirs
+
+
+def test_supervised_training_is_that_of_one_process(policy: TinyWorld, tmp_path: Path) -> None:
+    run(one_rank(sft_command(policy, tmp_path / "plain")))
+    for name, (n_ranks, settings) in SFT_LAYOUTS.items():
+        run(on_ranks(n_ranks, sft_command(policy, tmp_path / name, **settings), tmp_path / f"logs of {name}"))
+        assert_alike(tmp_path / name, tmp_path / "plain")
+
+
+def test_rl_is_that_of_one_process(policy: TinyWorld, tmp_path: Path) -> None:
+    run(one_rank(entry_command(policy, tmp_path / "plain", **SCORED)))
+    for n_ranks, settings in ((2, STAGES), (4, TENSOR)):
+        output = tmp_path / str(n_ranks)
+        run(on_ranks(n_ranks, entry_command(policy, output, **SCORED, **settings), tmp_path / f"logs of {n_ranks}"))
+        assert_alike(output, tmp_path / "plain")
