@@ -12,6 +12,8 @@ from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, entry_command, metrics_of, on_ranks, one_rank, run
 from support.tiny_policy import write_policy
 
+from grrm.models.policy import load_policy
+
 pytestmark = pytest.mark.slow
 
 STAGES = {"pipeline_parallel_degree": "2"}
@@ -22,7 +24,13 @@ SFT_LAYOUTS = {
     "stages and tensor parallel": (4, TENSOR),
 }
 # Log-probs of the policy before its update, and of a reference; four micro-batches an update.
-SCORED = {"kl_loss_coeff": "0.1", "update_iters": "2", "per_device_train_batch_size": "4", "max_steps": "4"}
+SCORED = {
+    "kl_loss_coeff": "0.1",
+    "update_iters": "2",
+    "per_device_train_batch_size": "4",
+    "max_steps": "4",
+    "save_steps": "4",
+}
 
 
 @pytest.fixture(scope="module", params=["qwen2", "qwen2, tied", "llama"])
@@ -84,9 +92,39 @@ def test_supervised_training_is_that_of_one_process(policy: TinyWorld, tmp_path:
         assert_alike(tmp_path / name, tmp_path / "plain")
 
 
+@pytest.mark.parametrize("settings", [{}, {"sharding": "stage1"}], ids=["data ranks", "sharded"])
+def test_data_ranks_beside_stages_are_those_of_one_process(
+    world: TinyWorld, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    run(one_rank(sft_command(world, tmp_path / "plain")))
+    rows = {"per_device_train_batch_size": "1"}  # of each data rank
+    run(on_ranks(4, sft_command(world, tmp_path / "out", **STAGES, **rows, **settings), tmp_path / "logs"))
+    assert_alike(tmp_path / "out", tmp_path / "plain")
+
+
 def test_rl_is_that_of_one_process(policy: TinyWorld, tmp_path: Path) -> None:
     run(one_rank(entry_command(policy, tmp_path / "plain", **SCORED)))
     for n_ranks, settings in ((2, STAGES), (4, TENSOR)):
         output = tmp_path / str(n_ranks)
         run(on_ranks(n_ranks, entry_command(policy, output, **SCORED, **settings), tmp_path / f"logs of {n_ranks}"))
         assert_alike(output, tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    "resumed", [(2, STAGES), (1, {"unified_checkpoint": "true"})], ids=["in stages", "in one process"]
+)
+def test_training_goes_on_where_stages_stopped(
+    policy: TinyWorld, tmp_path: Path, resumed: tuple[int, dict[str, str]]
+) -> None:
+    saves = {"save_steps": "1", "save_total_limit": "3", "max_steps": "3"}
+    run(on_ranks(2, sft_command(policy, tmp_path / "whole", **saves, **STAGES), tmp_path / "logs"))
+    before = tmp_path / "whole" / "checkpoint-1"
+    shutil.copytree(before, tmp_path / "out" / before.name)
+    n_ranks, settings = resumed
+    run(on_ranks(n_ranks, sft_command(policy, tmp_path / "out", **saves, **settings), tmp_path / "logs again"))
+    assert [line["step"] for line in metrics_of(tmp_path / "out") if "loss" in line] == [2, 3]
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "whole"))
+    for key, weight in theirs.items():
+        np.testing.assert_allclose(ours[key], weight, atol=1e-4, err_msg=key)
+    whole = load_policy(str(before)).state_dict()  # a checkpoint's folder is a model's, as in other layouts
+    assert whole.keys() >= theirs.keys()

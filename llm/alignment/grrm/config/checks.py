@@ -216,9 +216,9 @@ def check_launch(config: StageConfig, launch: Launch, problems: Problems) -> int
     if launch.world_size % needed:
         pipeline = f"x pipeline_parallel_degree {stages} " if stages > 1 else ""
         problems.add(
-            f"tensor_parallel_degree {tensor} {pipeline}x sharding degree {sharding} does not divide the {launch.world_size} "
-            f"process(es); start a multiple of {needed} with python -m paddle.distributed.launch --nproc_per_node, "
-            "or lower the degrees."
+            f"tensor_parallel_degree {tensor} {pipeline}x sharding degree {sharding} does not divide the "
+            f"{launch.world_size} process(es); start a multiple of {needed} with python -m paddle.distributed.launch "
+            "--nproc_per_node, or lower the degrees."
         )
         return None
     return launch.world_size // (tensor * stages)

@@ -1,4 +1,4 @@
-"""What a run whose layers are divided into stages of a pipeline is not combined with, and why."""
+"""Keys that stages of a pipeline are not combined with, and the reasons."""
 
 from __future__ import annotations
 

@@ -166,5 +166,5 @@ def is_stage(model: Any) -> bool:
 def numbers_of_tokens(model: Any, inputs: ModelInputs, numbers_of: NumbersOfStates) -> paddle.Tensor:
     """`numbers_of` the hidden states of response tokens [N], under a whole policy or, as a collective, its stages."""
     if is_stage(model):
-        return model.numbers_of(inputs, numbers_of)  # type: ignore[no-any-return]
+        return model.numbers_of(inputs, numbers_of)
     return numbers_of(model(**inputs).hidden_NH)

@@ -63,7 +63,7 @@ def from_stage(stage: int, tensor: paddle.Tensor | None, shape: Sequence[int], d
 
 
 def receive(shape: Sequence[int], dtype: Any) -> paddle.Tensor:
-    """What the stage before this one sends."""
+    """Wait for a tensor that the stage before this one sends."""
     group = pipeline_group()
     tensor = paddle.empty(list(shape), dtype)
     dist.recv(tensor, src=group.ranks[group.rank - 1], group=group)

@@ -86,7 +86,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
         return {"tokens": float(inputs["labels_N"].shape[0])}
 
     def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """What is not of the loss."""
+        """The inputs without those of the loss."""
         return {name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")}
 
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:

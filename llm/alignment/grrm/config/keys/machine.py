@@ -61,7 +61,9 @@ class ParallelConfig(Section):
     pipeline_parallel_degree: int = key(
         -1, "ranks that the layers are divided among, as stages of a pipeline", by=TRAINER, unit="ranks"
     )
-    pipeline_parallel_config: str = key("", "options of pipeline parallelism", by=refused("the trainer sets them; remove the key"))
+    pipeline_parallel_config: str = key(
+        "", "options of pipeline parallelism", by=refused("the trainer sets them; remove the key")
+    )
     sequence_parallel: bool = key(
         False, "split activations between layers along tokens over tensor ranks; off without tensor ranks", by=TRAINER
     )

@@ -42,7 +42,7 @@ class PolicyConfig(Section):
     virtual_pp_degree: int = key(
         1,
         "pieces of a pipeline stage",
-        by=refused("each stage has one piece, whose rows may be of any length; remove the key"),
+        by=refused("its schedule needs micro-batches of one shape, and those of a step differ; remove the key"),
     )
     use_fused_head_and_loss_fn: bool = key(
         False, "fused output layer and loss", by=switch("always so where the logits would be many", off=(True, False))
