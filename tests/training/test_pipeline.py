@@ -9,7 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, entry_command, metrics_of, on_ranks, one_rank, run
+from support.rl_processes import (
+    CONFIGS,
+    SCRIPTS,
+    TinyWorld,
+    entry_command,
+    held_out_settings,
+    metrics_of,
+    on_ranks,
+    one_rank,
+    run,
+)
 from support.tiny_policy import write_policy
 
 from grrm.models.policy import load_policy
@@ -70,6 +80,13 @@ def sft_command(policy: TinyWorld, output: Path, **settings: str) -> list[str]:
     return [str(SCRIPTS / "run_sft.py"), str(CONFIGS / "sft_tiny_argument.yaml"), *overrides]
 
 
+def assert_same_weights(output: Path, plain: Path) -> None:
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (output, plain))
+    assert ours.keys() == theirs.keys()
+    for key, weight in theirs.items():
+        np.testing.assert_allclose(ours[key], weight, atol=1e-4, err_msg=key)
+
+
 def assert_alike(output: Path, plain: Path, loss: float = 1e-6) -> None:
     """Losses and weights are those of the other run, and the files are as plain."""
     for ours, theirs in zip(metrics_of(output), metrics_of(plain), strict=True):
@@ -77,10 +94,7 @@ def assert_alike(output: Path, plain: Path, loss: float = 1e-6) -> None:
             assert (name in ours) == (name in theirs)
             if name in ours:
                 assert ours[name] == pytest.approx(theirs[name], abs=loss), name
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (output, plain))
-    assert ours.keys() == theirs.keys()
-    for key, weight in theirs.items():
-        np.testing.assert_allclose(ours[key], weight, atol=1e-4, err_msg=key)
+    assert_same_weights(output, plain)
     ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (output, plain))
     assert ours == theirs
 
@@ -123,8 +137,14 @@ def test_training_goes_on_where_stages_stopped(
     n_ranks, settings = resumed
     run(on_ranks(n_ranks, sft_command(policy, tmp_path / "out", **saves, **settings), tmp_path / "logs again"))
     assert [line["step"] for line in metrics_of(tmp_path / "out") if "loss" in line] == [2, 3]
-    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("out", "whole"))
-    for key, weight in theirs.items():
-        np.testing.assert_allclose(ours[key], weight, atol=1e-4, err_msg=key)
-    whole = load_policy(str(before)).state_dict()  # a checkpoint's folder is a model's, as in other layouts
-    assert whole.keys() >= theirs.keys()
+    assert_same_weights(tmp_path / "out", tmp_path / "whole")
+    weights = load_policy(str(before)).state_dict()  # a checkpoint's folder is a model's, as in other layouts
+    assert weights.keys() >= load_file(tmp_path / "out" / "model.safetensors").keys()
+
+
+def test_rl_goes_on_where_stages_stopped(world: TinyWorld, tmp_path: Path) -> None:
+    settings = {**STAGES, "save_steps": "1", "save_total_limit": "3", **held_out_settings(world, tmp_path)}
+    run(on_ranks(2, entry_command(world, tmp_path / "whole", **settings), tmp_path / "logs"))
+    shutil.copytree(tmp_path / "whole" / "checkpoint-1", tmp_path / "out" / "checkpoint-1")
+    run(on_ranks(2, entry_command(world, tmp_path / "out", **settings), tmp_path / "logs again"))
+    assert_same_weights(tmp_path / "out", tmp_path / "whole")

@@ -133,15 +133,9 @@ def _alone(output: Any) -> paddle.Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def stage_of(model: Any) -> Any:
-    """This process's stage of a whole policy, which all stages must have alike.
-
-    Its tensor rank's part where there are such ranks. Raises UserError for an architecture without pipeline layers, and
-    for fewer layers than stages. A collective.
-    """
-    config, n_stages = model.config, pipeline_group().nranks
-    base = PIPELINE_BASES.get(config.model_type)
-    if base is None:
+def check_stages(config: Any, n_stages: int) -> None:
+    """Raises UserError for an architecture without pipeline layers, and for fewer layers than stages."""
+    if config.model_type not in PIPELINE_BASES:
         raise UserError(
             f"pipeline_parallel_degree {n_stages} is not supported for model_type {config.model_type!r}, which has no "
             f"pipeline layers: use a checkpoint of {', '.join(PIPELINE_BASES)}, or set it to 1"
@@ -150,6 +144,16 @@ def stage_of(model: Any) -> Any:
         raise UserError(
             f"the model has {config.num_hidden_layers} layers, fewer than pipeline_parallel_degree {n_stages}: lower it"
         )
+
+
+def stage_of(model: Any) -> Any:
+    """This process's stage of a whole policy, which all stages must have alike, or its tensor rank's part of that.
+
+    A collective of the stages. Raises UserError as `check_stages`.
+    """
+    config = model.config
+    check_stages(config, pipeline_group().nranks)
+    base = PIPELINE_BASES[config.model_type]
     with no_init_weights():
         stage = type(base.__name__, (_Stage, base), {"__module__": base.__module__})(config)
     stored = model.state_dict()

@@ -55,7 +55,8 @@ def gather_from_all(record: T, world_size: int, timeout_s: float = 1800.0) -> li
 class DataRanks:
     """Number `rank` of the `size` ranks that see different data (data parallel x sharding).
 
-    The `tensor_size` tensor ranks of each see the same data; this process is number `tensor_rank` of them.
+    The `tensor_size` ranks that divide a model's layers (tensor ranks of a stage, stage after stage) see the same data;
+    this process is number `tensor_rank` of them.
     """
 
     rank: int
