@@ -84,7 +84,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         self.min_learning_rate, self.pad_id = self.config.min_learning_rate, tokenizer.pad_token_id
         self.maker, self.record, self.held_out, self.stopper = maker, record, held_out, stopper
         self.step_metrics = StepMetrics(
-            self.ranks, self.plan.micro_batches_per_update, args.pipeline_parallel_degree > 1
+            self.ranks, self.plan.micro_batches_per_update, self.config.pipeline_parallel_degree > 1
         )
         if held_out is not None:
             self.add_callback(EvaluateAtEnds(self.evaluate, first=self.config.eval_on_start))
@@ -155,7 +155,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         batch = inputs["batch"]
         objective = BatchObjective(batch, self.config, inputs["denominators"])
         loss = chunked_loss(
-            model(**self.model_inputs(inputs)).hidden_NH,
+            model(**batch.tokens.model_inputs()).hidden_NH,
             self.model.lm_head,
             batch.tokens,
             objective,

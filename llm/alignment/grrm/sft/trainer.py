@@ -87,12 +87,12 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
 
     def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs without those of the loss."""
-        return {name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")}
+        return _model_inputs(inputs)
 
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
         """Log-probabilities of the labels, [N]."""
-        output = model(**self.model_inputs(inputs))
-        return self._logprobs(inputs["labels_N"], output.hidden_NH)
+        output = model(**_model_inputs(inputs))
+        return _logprobs(self.model, inputs["labels_N"], output.hidden_NH)
 
     def loss_share(self, outputs: paddle.Tensor, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
         """The labels' weighted negative log-likelihood over the weights of all labels of the step."""
@@ -120,9 +120,6 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
         self.record_evaluation(metrics, f"{len(in_order)} {line}", {"eval_language_pairs": by_pair})
         return metrics
 
-    def _logprobs(self, labels_N: paddle.Tensor, hidden_NH: paddle.Tensor) -> paddle.Tensor:
-        return score_hidden(hidden_NH, self.model.lm_head, labels_N).logprobs_N
-
     @paddle.no_grad()
     def _losses(self, items: Sequence[SftItem]) -> list[RowLoss]:
         """Those of each row; batches of rows that are about as long."""
@@ -136,7 +133,7 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
             labels_N = inputs.pop("labels_N")
             inputs.pop("weights_N", None)
             with self.autocast_smart_context_manager():
-                scores_N = numbers_of_tokens(self.model, inputs, partial(self._logprobs, labels_N))
+                scores_N = numbers_of_tokens(self.model, inputs, partial(_logprobs, self.model, labels_N))
             logprobs_N = scores_N.astype("float32").numpy().astype(np.float64)
             ends = np.cumsum([_n_labels(items[number]) for number in batch])[:-1]
             for number, of_row in zip(batch, np.split(logprobs_N, ends), strict=True):
@@ -144,6 +141,14 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
                 losses[number] = RowLoss(-float(of_row.sum()), -float(of_row[decisive].sum()))
         self.model.train()
         return [losses[number] for number in range(len(items))]
+
+
+def _model_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")}
+
+
+def _logprobs(model: Any, labels_N: paddle.Tensor, hidden_NH: paddle.Tensor) -> paddle.Tensor:
+    return score_hidden(hidden_NH, model.lm_head, labels_N).logprobs_N
 
 
 class RowLoss(NamedTuple):
