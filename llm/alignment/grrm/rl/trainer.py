@@ -83,9 +83,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         self.config, self.plan, self.ranks = maker.sampler.config, maker.sampler.plan, maker.sampler.ranks
         self.min_learning_rate, self.pad_id = self.config.min_learning_rate, tokenizer.pad_token_id
         self.maker, self.record, self.held_out, self.stopper = maker, record, held_out, stopper
-        self.step_metrics = StepMetrics(
-            self.ranks, self.plan.micro_batches_per_update, self.config.pipeline_parallel_degree > 1
-        )
+        in_stages = self.config.pipeline_parallel_degree > 1
+        self.step_metrics = StepMetrics(self.ranks, self.plan.micro_batches_per_update, in_stages)
         if held_out is not None:
             self.add_callback(EvaluateAtEnds(self.evaluate, first=self.config.eval_on_start))
         self._experience: Experience | None = None
