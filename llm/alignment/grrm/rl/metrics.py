@@ -73,8 +73,9 @@ class StepMetrics:
         """Everything added since the last call, over all ranks. A collective: every rank must call it."""
         own = (merge_metrics(self._shares), self._gaps, self._n_micro_batches)
         own = of_last_stage(own) if self._in_stages else own
-        parts = self.ranks.gather(own)
-        updates = max(own[2] / self.micro_batches_per_update, 1.0)
+        shares, gaps, n_micro_batches = own
+        parts = self.ranks.gather((shares, gaps))
+        updates = max(n_micro_batches / self.micro_batches_per_update, 1.0)
         self._clear()
         merged = merge_metrics([part[0] for part in parts])
         total, largest, n_tokens = merge_gaps([gap for part in parts for gap in part[1]])
