@@ -59,11 +59,15 @@ def test_deadline_can_be_entered_without_a_stderr_of_its_own(capsys):
 
 
 def test_topology_comes_from_the_training_arguments():
-    tensor = {"tensor_parallel_degree": 2, "tensor_parallel_rank": 0}
+    tensor = {"tensor_parallel_degree": 2, "tensor_parallel_rank": 0, "pipeline_parallel_degree": -1}
     ranks = DataRanks.of(SimpleNamespace(dataset_rank=1, dataset_world_size=2, world_size=4, **tensor), timeout_s=5.0)
     assert ranks == DataRanks(1, 2, 4, 5.0, tensor_rank=0, tensor_size=2)
     assert ranks.processes() == DataRanks(2, 4, 4, 5.0)
-    alone = SimpleNamespace(dataset_rank=0, dataset_world_size=1, world_size=0, tensor_parallel_degree=-1)
+    stages = tensor | {"pipeline_parallel_degree": 2, "pipeline_parallel_rank": 1}
+    ranks = DataRanks.of(SimpleNamespace(dataset_rank=0, dataset_world_size=1, world_size=4, **stages))
+    assert (ranks.tensor_rank, ranks.tensor_size) == (2, 4)
+    undivided = {"tensor_parallel_degree": -1, "pipeline_parallel_degree": -1}
+    alone = SimpleNamespace(dataset_rank=0, dataset_world_size=1, world_size=0, **undivided)
     assert DataRanks.of(alone).gather("x") == ["x"]
 
 

@@ -80,7 +80,7 @@ def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
         with casts_of_the_loss():
             seen.append([*casts])
 
-    config = SimpleNamespace(min_learning_rate=None, eval_on_start=False)
+    config = SimpleNamespace(min_learning_rate=None, eval_on_start=False, pipeline_parallel_degree=-1)
     plan, tokenizer = SimpleNamespace(micro_batches_per_update=1), SimpleNamespace(pad_token_id=0)
     sampler = SimpleNamespace(prompts=[], config=config, plan=plan, ranks=DataRanks(0, 1))
     maker = SimpleNamespace(sampler=sampler, make=make)

@@ -219,7 +219,8 @@ def test_rows_are_filled_up_to_max_length_where_attention_skips_what_is_hidden(
 def test_a_fresh_model_is_that_of_its_seed_and_divides_among_tensor_ranks(world: TinyWorld, tmp_path: Path) -> None:
     fresh = {"init_from_config": str(CONFIGS / "tiny_model_config.json"), "model_name_or_path": "null"}
     config = load_config(SFTConfig, TINY, sft_settings(world, tmp_path, **fresh))
-    one, other = (sft_run.build_model(config, SimpleNamespace(tensor_parallel_degree=1), 90) for _ in range(2))
+    whole = SimpleNamespace(tensor_parallel_degree=1, pipeline_parallel_degree=1)
+    one, other = (sft_run.build_model(config, whole, 90) for _ in range(2))
     assert one.config.vocab_size == 90
     for weight, same in zip(one.parameters(), other.parameters(), strict=True):
         assert (weight == same).all()

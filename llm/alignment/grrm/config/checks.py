@@ -211,15 +211,17 @@ def check_launch(config: StageConfig, launch: Launch, problems: Problems) -> int
         problems.add("sharding_parallel_degree needs sharding; set sharding: stage1 or remove the degree.")
     tensor = max(config.tensor_parallel_degree, 1)
     sharding = max(config.sharding_parallel_degree, 1) if config.sharding else 1
-    needed = tensor * sharding
+    stages = max(config.pipeline_parallel_degree, 1)
+    needed = tensor * stages * sharding
     if launch.world_size % needed:
+        pipeline = f"x pipeline_parallel_degree {stages} " if stages > 1 else ""
         problems.add(
-            f"tensor_parallel_degree {tensor} x sharding degree {sharding} does not divide the {launch.world_size} "
-            f"process(es); start a multiple of {needed} with python -m paddle.distributed.launch --nproc_per_node, "
-            "or lower the degrees."
+            f"tensor_parallel_degree {tensor} {pipeline}x sharding degree {sharding} does not divide the "
+            f"{launch.world_size} process(es); start a multiple of {needed} with python -m paddle.distributed.launch "
+            "--nproc_per_node, or lower the degrees."
         )
         return None
-    return launch.world_size // tensor
+    return launch.world_size // (tensor * stages)
 
 
 def check_device(config: StageConfig, available: str, problems: Problems) -> None:

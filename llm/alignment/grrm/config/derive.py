@@ -31,11 +31,12 @@ def derive_common(config: C) -> C:
     """`config` with what PaddleNLP makes of its parallel keys, and of a rank of LoRA without a scale.
 
     Sequence parallelism divides tokens among tensor ranks, so without these it is off. Checkpoints of tensor ranks are
-    written in the format for any layout: others hold a part of the model in each file, as pickles.
+    written in the format for any layout, and those of stages: others hold a part of the model in each file, as pickles.
     """
     has_ranks = config.tensor_parallel_degree > 1
     derived: dict[str, Any] = {} if has_ranks else {"sequence_parallel": False}
-    if has_ranks and keys_of(type(config))["unified_checkpoint"].support.by is not By.REFUSED:
+    is_divided = has_ranks or config.pipeline_parallel_degree > 1
+    if is_divided and keys_of(type(config))["unified_checkpoint"].support.by is not By.REFUSED:
         derived["unified_checkpoint"] = True
     if config.lora_alpha is None:
         derived["lora_alpha"] = 2 * config.lora_rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from grrm.config.batch_plan import BatchPlan
 from grrm.config.checks import Launch, check_adapters, check_common, check_device, check_files, check_launch
 from grrm.config.derive import derive_common, derive_device, derive_trackers
 from grrm.config.key import By, Section, aliases_of, keys_of
+from grrm.config.pipeline_checks import check_pipeline
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
 from grrm.config.stages import STAGES, stage_of
@@ -209,6 +211,7 @@ def _checked(
     config = parts.derive(derive_common(config), problems)
     check_common(config, problems)
     check_adapters(config, keys, problems)
+    check_pipeline(config, problems)
     parts.check(config, keys, problems)
     data_ranks = check_launch(config, launch or Launch("cpu", smallest_world(config)), problems)
     if parts.plan is None or data_ranks is None:
@@ -225,7 +228,8 @@ def _may_be_null(stage: type[StageConfig], name: str) -> bool:
 
 def smallest_world(config: StageConfig) -> int:
     """The fewest processes that the degrees of a configuration need."""
-    return max(config.tensor_parallel_degree, 1) * max(config.sharding_parallel_degree, 1)
+    degrees = (config.tensor_parallel_degree, config.pipeline_parallel_degree, config.sharding_parallel_degree)
+    return math.prod(max(degree, 1) for degree in degrees)
 
 
 def switches_without_effect(config: StageConfig) -> str | None:

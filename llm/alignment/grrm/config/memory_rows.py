@@ -15,6 +15,7 @@ from grrm.errors import UserError
 # Of a device's memory, for its context, the buffers of collectives, and the gaps that an allocator leaves.
 RESERVED = 0.08
 FEWEST_SEQUENCES = 8  # of full length at a time; with fewer a layout does not count as fitting
+NOT_IN_STAGES = "--memory does not plan stages of a pipeline; set pipeline_parallel_degree to 1 or leave it out"
 DOES_NOT_FIT = ("fits as written", "no")  # name and value of a row
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([MGT])(?:i?B)?)?", re.IGNORECASE)
 _UNITS = {"M": 2**20, "G": GIB, "T": 2**40}
@@ -56,8 +57,12 @@ def memory_rows(
 ) -> list[tuple[str, str, str]]:
     """Rows of the plan. `limit` bytes a device has say what fits; None leaves that out.
 
-    Raises UserError where a limit is given for a model whose shape is not known.
+    Raises UserError where a limit is given for a model whose shape is not known, or for stages of a pipeline.
     """
+    if config.pipeline_parallel_degree > 1:
+        if limit is not None:
+            raise UserError(NOT_IN_STAGES)
+        return [("memory", "unknown", "not planned for stages of a pipeline")]
     if shape is None:
         if limit is not None:
             model_shape(named_model(config))  # says why it is not known

@@ -21,6 +21,7 @@ from grrm.config.memory import GIB, Memory, memory_of
 from grrm.config.memory_rows import (
     DOES_NOT_FIT,
     FEWEST_SEQUENCES,
+    NOT_IN_STAGES,
     changes_of,
     fits,
     memory_rows,
@@ -116,7 +117,8 @@ def supervised_rows(config: Supervised, data_ranks: int, n_rows: int | None) -> 
 
 
 def _world(config: RLConfig | Supervised) -> str:
-    return f"tensor parallel {max(config.tensor_parallel_degree, 1)}, sharding {config.sharding or 'off'}"
+    stages = f"{config.pipeline_parallel_degree} stages, " if config.pipeline_parallel_degree > 1 else ""
+    return f"{stages}tensor parallel {max(config.tensor_parallel_degree, 1)}, sharding {config.sharding or 'off'}"
 
 
 def _as_text(rows: Sequence[tuple[str, object, str]]) -> list[Row]:
@@ -187,7 +189,8 @@ def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> 
         rows = rl_rows(config, plan, n_rows)
         tokens = plan.max_tokens_per_row * config.rollout_n
     else:
-        rows = supervised_rows(config, machine.devices // max(config.tensor_parallel_degree, 1), n_rows)
+        ranks_of_model = max(config.tensor_parallel_degree, 1) * max(config.pipeline_parallel_degree, 1)
+        rows = supervised_rows(config, machine.devices // ranks_of_model, n_rows)
         tokens = config.max_length
     rows += _hours(machine.tokens_per_second, tokens, n_rows)
     return rows + memory_rows(config, shape, machine.devices, machine.memory)
@@ -219,6 +222,8 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
         raise UserError(f"{out} exists already; give a new file as --write.")
     stage, off_machine = stage_of_file(read_yaml(path)), {"check_machine": False, "check_on_device": False}
     config: Any = prepare(stage.config, path, overrides, Launch("cpu", machine.devices), **off_machine).config
+    if config.pipeline_parallel_degree > 1:
+        raise UserError(NOT_IN_STAGES)
     shape = model_shape(machine.model or named_model(config))
     smallest = _layout(config, shape, machine.devices, machine.memory)
     if smallest is None:

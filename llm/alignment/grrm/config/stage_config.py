@@ -122,6 +122,7 @@ class SFTConfig(
 
 
 _LOADER = "this stage lays out its batches and evaluates in its own way; remove the key"
+_STAGES = "only policies of run_sft.py and run_rl.py are divided into stages; remove the key"
 
 
 class PreferenceConfig(Section):
@@ -152,6 +153,7 @@ class DPOConfig(PreferenceConfig, PairConfig, DataConfig, FreezingConfig, Evalua
         "remove_unused_columns": refused(_LOADER, False, None),
         "distributed_dataloader": refused(_LOADER, None),
         "lazy_data_processing": refused(_LOADER, None),
+        "pipeline_parallel_degree": refused(_STAGES, 1),
         "per_device_eval_batch_size": OURS,
         "dataloader_shuffle": OURS,
     }

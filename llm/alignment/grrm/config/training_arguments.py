@@ -17,6 +17,9 @@ from grrm.errors import UserError
 from grrm.paddlenlp_api.files import logger
 from grrm.paddlenlp_api.training import TrainingArguments
 
+# Point-to-point calls that gloo has too, and no shapes remembered: each step's micro-batches have their own.
+_PIPELINE = "disable_batch_p2p_comm disable_p2p_cache_shape disable_partial_send_recv"
+
 
 def available_device() -> str:
     """ "gpu" when this PaddlePaddle was built for GPUs and sees one, else "cpu"."""
@@ -63,6 +66,8 @@ def training_arguments(config: StageConfig) -> StageArguments:
                 logger.info(notice)
     paddle.device.set_device(device)
     values = config.model_dump()
+    if config.pipeline_parallel_degree > 1:
+        values["pipeline_parallel_config"] = _PIPELINE
     theirs = {field.name for field in fields(TrainingArguments)}
     try:
         args = StageArguments(**{name: value for name, value in values.items() if name in theirs})

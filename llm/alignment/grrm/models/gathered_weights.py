@@ -1,4 +1,4 @@
-"""A model that tensor ranks hold parts of, put together: to save it, and to generate with it."""
+"""A model that ranks hold parts of, put together: to save it, and to generate with it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import paddle
 
 from grrm.models.checkpoint import share_rotary_tables
+from grrm.models.pipeline_policy import is_stage
 from grrm.models.policy import policy_class
 from grrm.paddlenlp_api.modeling import no_init_weights
+from grrm.parallel.pipeline_ranks import from_stage, stages_with
 from grrm.parallel.tensor_ranks import gathered_parameter, own_part
 
 Weights = dict[str, paddle.Tensor]
@@ -62,27 +64,50 @@ def undivided_config(config: Any) -> Any:
     return undivided
 
 
-class GatheredCopy:
-    """The whole of a policy that tensor ranks divide among them, as `model`, with the weights of the last `fill`.
+def is_divided(policy: Any) -> bool:
+    """True where this process has a part of a policy only."""
+    return is_stage(policy) or policy.config.tensor_parallel_degree > 1
 
-    Weights that every rank has are shared with the policy; the others take memory from `fill` to `clear`.
+
+class GatheredCopy:
+    """The whole of a policy that ranks divide among them, as `model`, with the weights of the last `fill`.
+
+    Weights that every rank has are shared with the policy; the others take memory from `fill` to `clear`. Making one is
+    a collective of the stages, where there are some.
     """
 
     def __init__(self, policy: Any) -> None:
         with no_init_weights():
             self.model = policy_class(policy.config.model_type)(undivided_config(policy.config))
-        share_rotary_tables(policy, self.model)
+        share_rotary_tables(*([] if is_stage(policy) else [policy]), self.model)
         self.model.eval()
-        parts = dict(policy.named_parameters())
-        self._pairs = [(target, parts[name]) for name, target in self.model.named_parameters()]
+        parts = policy.state_dict() if is_stage(policy) else dict(policy.named_parameters())
+        stages = stages_with(parts) if is_stage(policy) else {}
+        self._weights = [
+            (target, list(target.shape), parts.get(name), stages.get(name))
+            for name, target in self.model.named_parameters()
+        ]
 
     def fill(self) -> None:
-        """Take over the policy's weights as they are now. A collective of the tensor ranks."""
-        for target, part in self._pairs:
-            weights = gathered_parameter(part)  # named, because get_tensor() does not keep what it is asked of alive
+        """Take over the policy's weights as they are now. A collective of the ranks that divide them."""
+        for target, shape, part, stage in self._weights:
+            # Named, because get_tensor() does not keep what it is asked of alive.
+            weights = None if part is None else gathered_parameter(part)
+            if stage is not None:
+                weights = from_stage(stage, weights, shape, target.dtype)
+            assert weights is not None
             target.get_tensor()._share_data_with(weights.get_tensor())
 
     def clear(self) -> None:
         """Let go of the weights, until the next `fill`."""
-        for target, _ in self._pairs:
+        for target, *_ in self._weights:
             target._clear_data()
+
+
+def joined_stages(model: Any) -> Any:
+    """The whole policy of a stage, a collective of all of them; any other model as it is."""
+    if not is_stage(model):
+        return model
+    copy_of_all = GatheredCopy(model)
+    copy_of_all.fill()
+    return copy_of_all.model

@@ -22,6 +22,7 @@ from grrm.models.cpu_layers.output_layer import is_fused
 from grrm.models.cpu_layers.precision import current_precision
 from grrm.models.output_layer import HeadLayout, output_layer
 from grrm.models.packing import PackedTokens, lay_out
+from grrm.models.pipeline_policy import numbers_of_tokens
 
 LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, which then need not compute them again
 
@@ -120,8 +121,10 @@ def score_responses(
     """Log-probabilities [T] of every response under a policy, without gradient, `batch_size` responses at a time."""
 
     def logprobs(tokens: PackedTokens) -> paddle.Tensor:
-        hidden_NH = model(**tokens.model_inputs()).hidden_NH
-        return score_hidden(hidden_NH, model.lm_head, tokens.labels_N, temperature=temperature).logprobs_N
+        def of_states(hidden_NH: paddle.Tensor) -> paddle.Tensor:
+            return score_hidden(hidden_NH, model.lm_head, tokens.labels_N, temperature=temperature).logprobs_N
+
+        return numbers_of_tokens(model, tokens.model_inputs(), of_states)
 
     return numbers_of_responses(
         model, logprobs, prompts, responses, pad_id=pad_id, batch_size=batch_size, pack_tokens=pack_tokens

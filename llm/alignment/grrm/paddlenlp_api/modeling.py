@@ -6,8 +6,10 @@ from paddlenlp import transformers
 from paddlenlp.transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    LlamaForCausalLMPipe,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2ForCausalLMPipe,
     linear_utils,
 )
 from paddlenlp.transformers.conversion_utils import StateDictNameMapping
@@ -18,8 +20,10 @@ from paddlenlp.transformers.qwen2 import modeling as qwen2
 __all__ = [
     "LlamaConfig",
     "LlamaForCausalLM",
+    "LlamaForCausalLMPipe",
     "Qwen2Config",
     "Qwen2ForCausalLM",
+    "Qwen2ForCausalLMPipe",
     "StateDictNameMapping",
     "linear_utils",
     "llama",

@@ -55,7 +55,8 @@ def gather_from_all(record: T, world_size: int, timeout_s: float = 1800.0) -> li
 class DataRanks:
     """Number `rank` of the `size` ranks that see different data (data parallel x sharding).
 
-    The `tensor_size` tensor ranks of each see the same data; this process is number `tensor_rank` of them.
+    The `tensor_size` ranks that divide a model's layers (tensor ranks of a stage, stage after stage) see the same data;
+    this process is number `tensor_rank` of them.
     """
 
     rank: int
@@ -68,9 +69,11 @@ class DataRanks:
     @classmethod
     def of(cls, args: TrainingArguments, timeout_s: float = 1800.0) -> DataRanks:
         """Read the topology off PaddleNLP's training arguments."""
-        world_size, tensor_size = max(1, args.world_size), max(1, args.tensor_parallel_degree)
-        data = (args.dataset_rank, args.dataset_world_size, world_size, timeout_s)
-        return cls(*data, args.tensor_parallel_rank if tensor_size > 1 else 0, tensor_size)
+        tensor_size, n_stages = max(1, args.tensor_parallel_degree), max(1, args.pipeline_parallel_degree)
+        data = (args.dataset_rank, args.dataset_world_size, max(1, args.world_size), timeout_s)
+        in_stage = args.tensor_parallel_rank if tensor_size > 1 else 0
+        stage = args.pipeline_parallel_rank if n_stages > 1 else 0
+        return cls(*data, stage * tensor_size + in_stage, tensor_size * n_stages)
 
     def processes(self) -> DataRanks:
         """All processes of the job as ranks: tensor ranks too have data of their own where they do not train."""

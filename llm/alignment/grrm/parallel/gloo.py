@@ -16,7 +16,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.autograd import PyLayer
 from paddle.base import core
-from paddle.distributed import collective
+from paddle.distributed import collective, parallel
 from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddle.distributed.fleet.meta_parallel import tensor_parallel
 from paddle.distributed.fleet.utils import sequence_parallel_utils
@@ -45,6 +45,7 @@ def support_gloo() -> None:
     )
     for module, name, on_cpu in operators:
         setattr(module, name, _by_device(getattr(module, name), on_cpu))
+    setattr(parallel.ParallelEnv, "_device_id", 0)  # noqa: B010  # pipelines ask for it, and CPUs have none
     setattr(tensor_parallel, "broadcast_input_data", _keep_inputs)  # noqa: B010  # a module of Paddle's
     setattr(collective, "_new_process_group_impl", _with_own_store(collective._new_process_group_impl))  # noqa: B010
 

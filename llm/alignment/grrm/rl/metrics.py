@@ -12,6 +12,7 @@ import paddle
 from grrm.evaluation.text_metrics import duplicate_share
 from grrm.gqm.groups import PartVerdict, Verdict
 from grrm.parallel.data_ranks import DataRanks
+from grrm.parallel.pipeline_ranks import of_last_stage
 from grrm.rewards.group_filter import zero_variance_metrics
 from grrm.rl.experience import mean_reward
 from grrm.rl.experience_maker import Experience
@@ -39,10 +40,12 @@ def merge_gaps(gaps: Sequence[Gap]) -> Gap:
 class StepMetrics:
     """Loss metrics, which are shares that add up over micro-batches and ranks, averaged over optimizer steps.
 
-    `set` values belong to the rollout, are equal on every rank, and are passed through.
+    `set` values belong to the rollout, are equal on every rank, and are passed through. `in_stages` says that only the
+    last stage of a pipeline adds any.
     """
 
-    def __init__(self, ranks: DataRanks, micro_batches_per_update: int) -> None:
+    def __init__(self, ranks: DataRanks, micro_batches_per_update: int, in_stages: bool = False) -> None:
+        self._in_stages = in_stages
         self.ranks, self.micro_batches_per_update = ranks, micro_batches_per_update
         self._rollout: dict[str, float] = {}
         self._clear()
@@ -68,8 +71,11 @@ class StepMetrics:
 
     def collect(self) -> dict[str, float]:
         """Everything added since the last call, over all ranks. A collective: every rank must call it."""
-        parts = self.ranks.gather((merge_metrics(self._shares), self._gaps))
-        updates = max(self._n_micro_batches / self.micro_batches_per_update, 1.0)
+        own = (merge_metrics(self._shares), self._gaps, self._n_micro_batches)
+        own = of_last_stage(own) if self._in_stages else own
+        shares, gaps, n_micro_batches = own
+        parts = self.ranks.gather((shares, gaps))
+        updates = max(n_micro_batches / self.micro_batches_per_update, 1.0)
         self._clear()
         merged = merge_metrics([part[0] for part in parts])
         total, largest, n_tokens = merge_gaps([gap for part in parts for gap in part[1]])

@@ -30,6 +30,7 @@ from grrm.rl.verdict import write_evaluation
 from grrm.tracking.run_record import RunRecord
 from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.pipeline_steps import PipelineSteps
 from grrm.training.records import MetersTokens
 
 
@@ -62,7 +63,7 @@ class StepIndexLoader:
             rollout += 1
 
 
-class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, MetersTokens, Trainer):
+class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, MetersTokens, PipelineSteps, Trainer):
     """Trains a policy on `Experience`s. `record` writes metrics, dumps and the console."""
 
     def __init__(
@@ -82,7 +83,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         self.config, self.plan, self.ranks = maker.sampler.config, maker.sampler.plan, maker.sampler.ranks
         self.min_learning_rate, self.pad_id = self.config.min_learning_rate, tokenizer.pad_token_id
         self.maker, self.record, self.held_out, self.stopper = maker, record, held_out, stopper
-        self.step_metrics = StepMetrics(self.ranks, self.plan.micro_batches_per_update)
+        in_stages = self.config.pipeline_parallel_degree > 1
+        self.step_metrics = StepMetrics(self.ranks, self.plan.micro_batches_per_update, in_stages)
         if held_out is not None:
             self.add_callback(EvaluateAtEnds(self.evaluate, first=self.config.eval_on_start))
         self._experience: Experience | None = None
@@ -138,6 +140,10 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
             self.record.say(f"rollouts: {use}")
             self._cache_is_reported = True
         return {"rollout_running_max": float(use.max_running), "rollout_set_aside": float(use.n_preempted)}
+
+    def model_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The packed rows."""
+        return dict(inputs["batch"].tokens.model_inputs())
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
         """This micro-batch's part of the mini-batch loss, scaled so that Trainer's averages sum the parts.

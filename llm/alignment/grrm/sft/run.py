@@ -15,7 +15,6 @@ from grrm.data.dataset import SftDataset, SftItem
 from grrm.errors import UserError
 from grrm.models.chat_templates import messages_renderer
 from grrm.models.checkpoint import share_rotary_tables
-from grrm.models.gathered_weights import part_of
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import policy_class
 from grrm.models.tokenizer import encoder, token_spans
@@ -23,7 +22,7 @@ from grrm.models.trained_with import TrainedWith, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer
-from grrm.training.model_setup import check_fit, load_part
+from grrm.training.model_setup import check_fit, divide, load_part
 from grrm.training.supervised_run import SupervisedRun, prepare_policy, read_split
 
 
@@ -90,14 +89,14 @@ def check_form_weight(config: SFTConfig, items: Sequence[SftItem]) -> None:
 def build_model(config: SFTConfig, args: TrainingArguments, vocab_size: int) -> Any:
     """The checkpoint in `model_name_or_path`, or a fresh model of `init_from_config`, initialised from `seed`.
 
-    Of either, this process's part where tensor ranks divide it.
+    Of either, this process's part where tensor ranks or stages divide it.
     """
     if not config.init_from_config:
         return load_part(config.model_name_or_path or "", args)
     model = fresh_model(config.init_from_config, config.seed, vocab_size)
     ranks = TensorRanks.of(args)
     check_divides(config.init_from_config, model.config.to_dict(), ranks.size)
-    return part_of(model, ranks.model_settings())
+    return divide(model, args)
 
 
 def fresh_model(config_path: str, seed: int, vocab_size: int) -> Any:

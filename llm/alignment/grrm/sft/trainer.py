@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from grrm.evaluation.bootstrap import Interval, bootstrap_ratio
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.models.packing import pack_rows
+from grrm.models.pipeline_policy import numbers_of_tokens
 from grrm.models.token_scores import score_hidden
 from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
@@ -23,6 +25,7 @@ from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
+from grrm.training.pipeline_steps import PipelineSteps
 from grrm.training.records import KeepsRecords
 from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
 
@@ -58,7 +61,7 @@ def _weights(item: SftItem, of_form: float) -> NDArray[np.float32]:
     return weights
 
 
-class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, Trainer):
+class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, PipelineSteps, Trainer):
     """Negative log-likelihood of the responses, with `train_on_prompt` of the prompts too: mean over a step's tokens.
 
     With weights w of the tokens t of a step, sum_t w_t nll_t / sum_t w_t; see `SftCollator`.
@@ -82,10 +85,14 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
             return {"tokens": float(inputs["weights_N"].astype("float64").sum())}
         return {"tokens": float(inputs["labels_N"].shape[0])}
 
+    def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs without those of the loss."""
+        return _model_inputs(inputs)
+
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
         """Log-probabilities of the labels, [N]."""
-        output = model(**{name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")})
-        return score_hidden(output.hidden_NH, self.model.lm_head, inputs["labels_N"]).logprobs_N
+        output = model(**_model_inputs(inputs))
+        return _logprobs(self.model, inputs["labels_N"], output.hidden_NH)
 
     def loss_share(self, outputs: paddle.Tensor, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
         """The labels' weighted negative log-likelihood over the weights of all labels of the step."""
@@ -126,14 +133,22 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
             labels_N = inputs.pop("labels_N")
             inputs.pop("weights_N", None)
             with self.autocast_smart_context_manager():
-                scores = score_hidden(self.model(**inputs).hidden_NH, self.model.lm_head, labels_N)
-            logprobs_N = scores.logprobs_N.astype("float32").numpy().astype(np.float64)
+                scores_N = numbers_of_tokens(self.model, inputs, partial(_logprobs, self.model, labels_N))
+            logprobs_N = scores_N.astype("float32").numpy().astype(np.float64)
             ends = np.cumsum([_n_labels(items[number]) for number in batch])[:-1]
             for number, of_row in zip(batch, np.split(logprobs_N, ends), strict=True):
                 decisive = list(items[number].decisive or ())
                 losses[number] = RowLoss(-float(of_row.sum()), -float(of_row[decisive].sum()))
         self.model.train()
         return [losses[number] for number in range(len(items))]
+
+
+def _model_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")}
+
+
+def _logprobs(model: Any, labels_N: paddle.Tensor, hidden_NH: paddle.Tensor) -> paddle.Tensor:
+    return score_hidden(hidden_NH, model.lm_head, labels_N).logprobs_N
 
 
 class RowLoss(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 
 from grrm.config.stage_config import StageConfig
 from grrm.errors import UserError
-from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
+from grrm.models.gathered_weights import Weights, gathered_weights, joined_stages, save_policy
 from grrm.models.lora import without_adapters
 from grrm.models.trained_with import TrainedWith, write_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
@@ -171,14 +171,14 @@ def save_final(
 ) -> None:
     """Leave the trained model (safetensors, no pickle) and its tokenizer in `directory`; every rank must call it.
 
-    What tensor ranks have parts of is put together, and adapters are merged into the weights. `trained_with` is written
+    What ranks have parts of is put together, and adapters are merged into the weights. `trained_with` is written
     beside them; None where `save_model` does that, or nothing is known.
 
     Each file appears whole, the weights last: an interrupted save leaves what was there before.
     """
     world_size = max(1, trainer.args.world_size)
     barrier(world_size)
-    model = without_adapters(trainer.model)
+    model = joined_stages(without_adapters(trainer.model))
     weights = gathered_weights(getattr(model, "backbone", model))  # of a reward model, what is divided
     if trainer.is_world_process_zero():
         with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:

@@ -10,11 +10,14 @@ from grrm.engine.paddle.engine import PaddleEngine
 from grrm.engine.paddle.policy_engines import DividedEngine, MergedEngine, ReshardedEngine
 from grrm.errors import UserError
 from grrm.models.checkpoint import read_config
+from grrm.models.gathered_weights import is_divided, part_of
 from grrm.models.hub import checkpoint_folder
 from grrm.models.lora import has_adapters
+from grrm.models.pipeline_policy import stage_of
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import check_vocabulary
 from grrm.paddlenlp_api.training import TrainingArguments
+from grrm.parallel.pipeline_ranks import PipelineRanks
 from grrm.parallel.tensor_ranks import TensorRanks
 
 
@@ -47,7 +50,7 @@ def build_engine(model: Any, rollout: RolloutConfig, precision: str) -> PaddleEn
 def _engine_class(model: Any, rollout: RolloutConfig) -> type[PaddleEngine]:
     if has_adapters(model):
         return MergedEngine
-    if model.config.tensor_parallel_degree <= 1:
+    if not is_divided(model):
         return PaddleEngine
     return DividedEngine if rollout.rollout_tensor_parallel_degree > 1 else ReshardedEngine
 
@@ -58,15 +61,28 @@ def weights_dtype(args: TrainingArguments) -> str:
 
 
 def load_part(directory: str, args: TrainingArguments, dtype: str | None = None) -> Any:
-    """The policy in `directory`, or this process's part of it where tensor ranks divide it.
+    """The policy in `directory`, or this process's part of it where tensor ranks or stages divide it.
 
     Its type is `dtype`, by default that of `weights_dtype`. Raises UserError for a model whose layers do not divide
     among them, and as `load_policy`.
     """
     ranks = TensorRanks.of(args)
     check_divides(directory, read_config(checkpoint_folder(directory)), ranks.size)
-    settings = {**args.layer_settings, **ranks.model_settings()}
-    return load_policy(directory, dtype=dtype or weights_dtype(args), **settings)
+    dtype = dtype or weights_dtype(args)
+    if PipelineRanks.of(args).size > 1:
+        # PaddleNLP's pipelines do not load Hugging Face's files.
+        return divide(load_policy(directory, dtype=dtype, **args.layer_settings), args)
+    return load_policy(directory, dtype=dtype, **args.layer_settings, **ranks.model_settings())
+
+
+def divide(model: Any, args: TrainingArguments) -> Any:
+    """This process's part of a whole policy where tensor ranks or stages divide it. A collective of the stages."""
+    settings = TensorRanks.of(args).model_settings()
+    if PipelineRanks.of(args).size == 1:
+        return part_of(model, settings)
+    for name, value in settings.items():
+        setattr(model.config, name, value)
+    return stage_of(model)
 
 
 def load_reference(directory: str, args: TrainingArguments) -> Any:

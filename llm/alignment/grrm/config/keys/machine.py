@@ -6,11 +6,7 @@ from typing import ClassVar, Literal
 
 from grrm.config.key import TRAINER, Section, gpu_switch, key, refused, switch
 
-_PARALLEL = "only data, sharding, tensor and sequence parallelism are supported; remove the key"
-_STAGES = (
-    "losses are taken from hidden states of response tokens, which no pipeline of PaddleNLP hands out, and "
-    "rollouts would need the layers of all stages; use tensor_parallel_degree and sharding"
-)
+_PARALLEL = "only data, sharding, tensor, sequence and pipeline parallelism are supported; remove the key"
 
 
 class PrecisionConfig(Section):
@@ -62,8 +58,12 @@ class ParallelConfig(Section):
     sharding_parallel_mesh_dimension: str = key(
         "dp", "mesh dimension that is sharded", by=refused("it belongs to automatic parallelism; remove the key")
     )
-    pipeline_parallel_degree: int = key(-1, "number of pipeline stages", by=refused(_STAGES, 1))
-    pipeline_parallel_config: str = key("", "options of pipeline parallelism", by=refused(_PARALLEL))
+    pipeline_parallel_degree: int = key(
+        -1, "ranks that the layers are divided among, as stages of a pipeline", by=TRAINER, unit="ranks"
+    )
+    pipeline_parallel_config: str = key(
+        "", "options of pipeline parallelism", by=refused("the trainer sets them; remove the key")
+    )
     sequence_parallel: bool = key(
         False, "split activations between layers along tokens over tensor ranks; off without tensor ranks", by=TRAINER
     )

@@ -42,7 +42,9 @@ class PolicyConfig(Section):
     virtual_pp_degree: int = key(
         1,
         "pieces of a pipeline stage",
-        by=refused("pipeline parallelism is not supported; remove the key"),
+        by=refused(
+            "Paddle interleaves micro-batches of one shape over three or more stages, ours differ; remove the key"
+        ),
     )
     use_fused_head_and_loss_fn: bool = key(
         False, "fused output layer and loss", by=switch("always so where the logits would be many", off=(True, False))
