@@ -53,7 +53,7 @@ class RealSettings(Settings):
         *("--learning_rate", 1e-3, "--backbone_learning_rate", 5e-5, "--max_length", 256),
         *("--lr_end", 1e-6, "--eval_steps", 200),
     )
-    groups_per_row: int = 2
+    groups_per_row: int = 4
     mixed_share: float = 0.5
     smaller_share: float = 0.25
     judge_prompt: str = "score"
@@ -61,7 +61,7 @@ class RealSettings(Settings):
     judge_learning_rate: float = 3e-4
     form_weight: float = 0.1
     sqm_steps: int = 200
-    gqm_steps: int = 320  # each group once
+    gqm_steps: int = 520  # after 200 it is a poorer judge, with a bias for short translations
     rlvr_steps: int = 80
     rlvr_prompts: int = 8
     rlvr_learning_rate: float = 5e-5
