@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grrm.algorithms.advantages.moments import RunningMoments, normalize_advantages, whiten
+from grrm.algorithms.advantages.interface import AdvantageInputs
+from grrm.algorithms.advantages.moments import (
+    RunningMoments,
+    group_moments,
+    length_neutral,
+    normalize_advantages,
+    whiten,
+)
 from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 
@@ -97,3 +104,37 @@ def test_score_goes_to_the_last_token_and_nowhere_without_tokens():
     zeros_RT, scores_R = np.zeros((2, 4)), np.array([5.0, 7.0])
     np.testing.assert_array_equal(add_final_score(zeros_RT, scores_R, mask_RT), [[0, 0, 5, 0], [0, 0, 0, 0]])
     assert not zeros_RT.any()
+
+
+def batch(rewards, groups, lengths):
+    mask_RT = np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]
+    return AdvantageInputs(np.array(rewards, dtype=float), np.array(groups), mask_RT)
+
+
+def test_rewards_that_are_all_length_become_equal_within_their_groups():
+    groups, lengths = [0, 0, 0, 1, 1, 1], [2, 4, 8, 3, 6, 12]
+    neutral = length_neutral(batch(3 + 0.7 * np.log(lengths), groups, lengths))
+    np.testing.assert_allclose(group_moments(neutral.rewards_R, np.array(groups)).deviation_R, 0, atol=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_length_neutral_rewards_do_not_depend_on_length_and_keep_group_means(seed):
+    rng = np.random.default_rng(seed)
+    groups, lengths = np.repeat(np.arange(5), 4), rng.integers(1, 30, 20)
+    rewards = rng.normal(size=20)
+    rewards[rng.integers(20)] = np.nan
+    before = batch(rewards, groups, lengths)
+    after = length_neutral(before)
+    scored = ~np.isnan(rewards)
+    np.testing.assert_array_equal(np.isnan(after.rewards_R), ~scored)
+    for group in range(5):
+        own = scored & (groups == group)
+        np.testing.assert_allclose(after.rewards_R[own].mean(), rewards[own].mean(), atol=1e-12)
+    logs = group_moments(np.where(scored, np.log(lengths), np.nan), groups).deviation_R[scored]
+    assert abs(np.dot(after.rewards_R[scored], logs)) < 1e-9
+
+
+def test_responses_of_one_length_keep_their_rewards_to_the_bit():
+    before = batch([0.1, 0.7, np.nan], [0, 0, 0], [5, 5, 9])
+    np.testing.assert_array_equal(length_neutral(before).rewards_R, before.rewards_R)

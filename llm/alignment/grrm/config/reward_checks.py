@@ -165,9 +165,13 @@ def check_rule_reward(config: RLConfig, explicit: Set[str], problems: Problems) 
 
 
 def check_overlong(config: RLConfig, problems: Problems) -> None:
-    """Notes lengths that do not fit each other and a cap that cannot matter; off is always right."""
+    """Notes lengths that do not fit each other, what takes the penalty back, and a cap that cannot matter; off is always right."""
     if not config.enable_overlong_reward_buffer:
         return
+    if config.length_neutral_rewards:
+        problems.add(
+            "length_neutral_rewards takes the penalty of enable_overlong_reward_buffer out again; set one to false."
+        )
     longest, limit = config.max_dec_len, config.overlong_max_resp_len
     if limit > longest:
         problems.add(

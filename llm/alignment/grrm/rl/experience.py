@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments, batch_advantages, normalized_rewards
+from grrm.algorithms.advantages import (
+    ADVANTAGE_RULES,
+    RunningMoments,
+    batch_advantages,
+    length_neutral,
+    normalized_rewards,
+)
 from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray
 from grrm.config import RLConfig
 from grrm.rl.records import ModelOutputs, Row, Scored
@@ -37,6 +43,8 @@ def group_advantages(
         gae_lambda=config.gae_lambda,
         span_weight=config.span_weight,
     )
+    if config.length_neutral_rewards:
+        inputs = length_neutral(inputs)
     inputs = normalized_rewards(inputs, moments)
     return inputs, batch_advantages(inputs, ADVANTAGE_RULES[config.advantage_rule], config.normalize_advantage)
 

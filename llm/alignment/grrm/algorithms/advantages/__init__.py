@@ -16,6 +16,7 @@ from grrm.algorithms.advantages.interface import ADVANTAGE_RULES, AdvantageInput
 from grrm.algorithms.advantages.moments import (
     RunningMoments,
     batch_advantages,
+    length_neutral,
     normalize_advantages,
     normalized_rewards,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "AdvantageInputs",
     "RunningMoments",
     "batch_advantages",
+    "length_neutral",
     "normalize_advantages",
     "normalized_rewards",
 ]

@@ -86,6 +86,9 @@ class ObjectiveConfig(PolicyLossConfig):
         "normalise advantages over the batch; for rules that do not compare with the group",
         means="true with a critic, else false",
     )
+    length_neutral_rewards: bool = key(
+        False, "take out of rewards what the length of a response predicts within the groups of a batch"
+    )
     gamma: float = key(1.0, "discount per token; for rules with returns per token", gt=0, le=1)
     use_kl_in_reward: bool = key(
         None, "lower the reward of each token by the KL to the reference policy", means="from the rule"
