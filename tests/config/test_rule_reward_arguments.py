@@ -47,6 +47,7 @@ def test_floor_of_the_cosine_schedule_is_taken(prepared):
             {**RULE, "rule_reward": "paddlenlp_knights_and_knaves", "score_scale_factor": 1.0},
             "score_scale_factor has no effect with rule_reward paddlenlp_knights_and_knaves, whose rewards are used as",
         ),
+        ({**OVERLONG, "length_neutral_rewards": True}, "length_neutral_rewards takes the penalty of"),
         ({"rule_rewards": "ranking"}, "Unknown key 'rule_rewards'; did you mean 'rule_reward'?"),
         ({"rule_reward": "ranking"}, "rule_reward has no effect without use_rule_reward; set it to true or remove"),
         (

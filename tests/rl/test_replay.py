@@ -38,10 +38,11 @@ from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
     [
         {},
         {"use_kl_in_reward": "true"},
+        {"length_neutral_rewards": "true"},
         NORMALISED,
         {**NORMALISED, "rl_algorithm": "ppo", "gae_lambda": "0.7", "clip_range_value": "1"},
     ],
-    ids=["grpo", "grpo with KL in the reward", "normalised with KL in the reward", "ppo"],
+    ids=["grpo", "grpo with KL in the reward", "grpo without length", "normalised with KL in the reward", "ppo"],
 )
 def test_every_reward_and_advantage_is_replayed_bit_for_bit(tmp_path, settings, file_format):
     folder = write_run(tmp_path, config_of(**settings), file_format=file_format)

@@ -165,7 +165,7 @@ def check_rule_reward(config: RLConfig, explicit: Set[str], problems: Problems) 
 
 
 def check_overlong(config: RLConfig, problems: Problems) -> None:
-    """Notes lengths that do not fit each other, what takes the penalty back, and a cap that cannot matter; off is always right."""
+    """Notes lengths that do not fit, what takes the penalty back, and a cap that cannot matter; off is always right."""
     if not config.enable_overlong_reward_buffer:
         return
     if config.length_neutral_rewards:

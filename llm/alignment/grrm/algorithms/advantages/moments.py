@@ -137,9 +137,11 @@ def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
     """`inputs` with rewards that do not depend on length: ``r - b (z - group mean of z)``, z the log of the tokens.
 
     b is the least-squares slope of rewards on z, both measured from their group's mean, over the scored responses of
-    the batch, so that neither longer nor shorter responses are preferred on average. A judge with a small bias for
-    length moves a policy far, as it has the same sign in every group (control for length by regression: Dubois et al.,
-    arXiv 2404.04475). Degenerate: without two lengths in a group, rewards stay as they are.
+    the batch, so that neither longer nor shorter responses are preferred on average.
+
+    A judge with a small bias for length moves a policy far, as it has the same sign in every group. Control for length
+    by regression: Dubois et al., arXiv 2404.04475. Degenerate: without two lengths in a group, rewards stay as they
+    are.
     """
     lengths_R = np.maximum(np.asarray(inputs.mask_RT).astype(bool).sum(axis=1), 1)
     rewards_R = np.asarray(inputs.rewards_R, dtype=np.float64)
