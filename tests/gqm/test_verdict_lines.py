@@ -72,6 +72,7 @@ SCORED = st.lists(st.tuples(LABELS, BETWEEN, WORDS, NUMBERS, WORDS, BETWEEN).map
 @example("A:0\\1:0")
 @example("2|:B\\:1|1")
 @example("0Z⑩ⒷA0Z")
+@example("A#1:Ⓑ🅰0")
 def test_no_reader_reads_scores_in_what_is_shown(text):
     assert FENCED.is_safe(text)
     shown = FENCED.escape(text)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property, lru_cache
@@ -91,10 +91,10 @@ def cap_marks(text: str) -> str:
     return "".join(capped)
 
 
-def skeleton(text: str) -> str:
+def skeleton(text: str, look_alikes: Mapping[int, str] = _PLAIN) -> str:
     """`text` under NFKC without ignorable characters, look-alikes replaced, every kind of line break a newline."""
-    visible = cap_marks(unicodedata.normalize("NFKC", cap_marks(_IGNORABLE.sub("", text)).translate(_PLAIN)))
-    return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(_PLAIN))
+    visible = cap_marks(unicodedata.normalize("NFKC", cap_marks(_IGNORABLE.sub("", text)).translate(look_alikes)))
+    return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(look_alikes))
 
 
 class UnsafeReason(str, Enum):
@@ -139,9 +139,10 @@ class Guard:
     """Shows texts in the prompt of a judge whose tokenizer has `special_tokens`.
 
     `fenced` is off for a prompt without fences, in which lines of the group protocol may stand. `by_position` is for a
-    judge whose replies are read by position, as `reads_as_positions` says. Texts are read twice: after NFC, which
-    tokenizers apply and which turns U+1FEF into a backtick, and as their `skeleton`, so that neither invisible
-    characters in between nor look-alikes help.
+    judge whose replies are read by position, as `reads_as_positions` says.
+
+    Texts are read after NFC, which tokenizers apply and which turns U+1FEF into a backtick, and as their `skeleton`
+    with and without look-alikes, so that neither these nor invisible characters in between help.
     """
 
     special_tokens: frozenset[str] = frozenset()
@@ -242,7 +243,9 @@ def _longest_run(text: str) -> int:
 
 
 def _readings(text: str) -> set[str]:
-    return {unicodedata.normalize("NFC", cap_marks(text)), skeleton(text)}
+    """The text itself, as compatibility forms alone read, and with look-alikes: what is a letter differs."""
+    readings = {unicodedata.normalize("NFC", cap_marks(text)), skeleton(text)}
+    return readings if text.isascii() else {*readings, skeleton(text, {})}
 
 
 def _joined(pieces: Sequence[str]) -> tuple[str, list[int]]:
@@ -251,10 +254,14 @@ def _joined(pieces: Sequence[str]) -> tuple[str, list[int]]:
 
 
 def _pieces(text: str) -> list[list[str]]:
-    """The characters of a text but backslashes, and their skeletons where any differs."""
-    skeletons = {char: _char_skeleton(char) for char in {*text}}
-    plain, skeleton_pieces = ["" if char == "\\" else char for char in text], [skeletons[char] for char in text]
-    return [plain] if plain == skeleton_pieces else [plain, skeleton_pieces]
+    """The characters of a text but backslashes, in each of its `_readings` that differs."""
+    skeletons = {char: _char_skeletons(char) for char in {*text}}
+    versions = [["" if char == "\\" else char for char in text]]
+    for number in range(2):
+        pieces = [skeletons[char][number] for char in text]
+        if pieces not in versions:
+            versions.append(pieces)
+    return versions
 
 
 def _marked(text: str, *indexes: Iterable[int]) -> str:
@@ -283,5 +290,5 @@ def _shown(guard: Guard, text: str) -> tuple[str, UnsafeReason | None]:
 
 
 @lru_cache(maxsize=4096)
-def _char_skeleton(char: str) -> str:
-    return "" if char == "\\" else skeleton(char)
+def _char_skeletons(char: str) -> tuple[str, str]:
+    return ("", "") if char == "\\" else (skeleton(char, {}), skeleton(char))
