@@ -69,12 +69,28 @@ Rule = Callable[[Rollout], list[np.ndarray]]
 
 def advantages(rollout: Rollout, rule: Rule, moments: Moments) -> list[np.ndarray]:
     """Advantages of every token of every response, 0 without a reward."""
+    if rollout.arguments["length_neutral_rewards"]:
+        rollout.rewards = without_length(rollout)
     if rollout.arguments["normalize_reward"]:
         rollout.rewards = moments.normalised(rollout.rewards)
     tokens = rule(rollout)
     if rollout.arguments["normalize_advantage"]:
         tokens = _whitened(tokens, rollout.scored, lambda variance: math.sqrt(variance) + 1e-8)
     return tokens
+
+
+def without_length(rollout: Rollout) -> Rewards:
+    """Rewards less what a regression on the log of the length, both from their group's mean, predicts."""
+    logs, rewards = [math.log(max(length, 1)) for length in rollout.lengths], rollout.rewards
+
+    def centred(values: list[float], i: int) -> float:
+        own = [values[j] for j in rollout.scored if rollout.groups[j] == rollout.groups[i]]
+        return values[i] - float(np.mean(own))
+
+    lengths = {i: centred(logs, i) for i in rollout.scored}
+    spread = sum(value**2 for value in lengths.values())
+    slope = sum(centred(rewards, i) * lengths[i] for i in lengths) / spread if spread else 0.0
+    return [reward - slope * lengths.get(i, 0.0) for i, reward in enumerate(rewards)]
 
 
 def padded(rows: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

@@ -101,6 +101,7 @@ DR_GRPO = {
 GSPO = {
     "rl_algorithm": "gspo",
     "norm_adv_by_std": "null",
+    "length_neutral_rewards": "true",
     "temperature": "0.7",
     "kl_loss_coeff": "0.2",
     "kl_type": "k2",
