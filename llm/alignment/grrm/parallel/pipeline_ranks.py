@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import paddle
 import paddle.distributed as dist
 from paddle.distributed import fleet
 
-if TYPE_CHECKING:
-    from grrm.paddlenlp_api.training import TrainingArguments
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineRanks:
-    """Number `rank` of the `size` stages of a model."""
-
-    rank: int = 0
-    size: int = 1
-
-    @classmethod
-    def of(cls, args: TrainingArguments) -> PipelineRanks:
-        """Read the topology off PaddleNLP's training arguments."""
-        size = max(args.pipeline_parallel_degree, 1)
-        return cls(args.pipeline_parallel_rank, size) if size > 1 else cls()
 
 
 def pipeline_group() -> Any:

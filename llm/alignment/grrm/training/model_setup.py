@@ -17,7 +17,6 @@ from grrm.models.pipeline_policy import stage_of
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import check_vocabulary
 from grrm.paddlenlp_api.training import TrainingArguments
-from grrm.parallel.pipeline_ranks import PipelineRanks
 from grrm.parallel.tensor_ranks import TensorRanks
 
 
@@ -69,7 +68,7 @@ def load_part(directory: str, args: TrainingArguments, dtype: str | None = None)
     ranks = TensorRanks.of(args)
     check_divides(directory, read_config(checkpoint_folder(directory)), ranks.size)
     dtype = dtype or weights_dtype(args)
-    if PipelineRanks.of(args).size > 1:
+    if args.pipeline_parallel_degree > 1:
         # PaddleNLP's pipelines do not load Hugging Face's files.
         return divide(load_policy(directory, dtype=dtype, **args.layer_settings), args)
     return load_policy(directory, dtype=dtype, **args.layer_settings, **ranks.model_settings())
@@ -78,7 +77,7 @@ def load_part(directory: str, args: TrainingArguments, dtype: str | None = None)
 def divide(model: Any, args: TrainingArguments) -> Any:
     """This process's part of a whole policy where tensor ranks or stages divide it. A collective of the stages."""
     settings = TensorRanks.of(args).model_settings()
-    if PipelineRanks.of(args).size == 1:
+    if args.pipeline_parallel_degree <= 1:
         return part_of(model, settings)
     for name, value in settings.items():
         setattr(model.config, name, value)
