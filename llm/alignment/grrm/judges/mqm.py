@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import Field
-
-from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, check_context
 from grrm.gqm.error_lines import error_prompt, parse_errors
 from grrm.gqm.grammar import Rejection
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.spans import Spans
 from grrm.judges.generation import GeneratorSettings, Reply
-from grrm.judges.generative import GenerativeOptions
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.spec import judge
-from grrm.judges.sqm import SQMJudge
+from grrm.judges.sqm import ContextOptions, SQMJudge
 
 
 @judge("mqm", help="generative judge that marks the errors of one translation", needs="generator", marks_errors=True)
-class MQMOptions(GenerativeOptions):
-    """Options of the judge that marks errors; `context_segments` are those of the single judge."""
-
-    context_segments: Annotated[int, Field(ge=0, le=MAX_CONTEXT_SEGMENTS)] = 0
-
-    def check_task(self, task: TranslationTask) -> None:
-        """Raise UserError for a language that a prompt cannot name, and for a task without the context to show."""
-        super().check_task(task)
-        check_context(task, self.context_segments)
+class MQMOptions(ContextOptions):
+    """Options of the judge that marks errors."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
         """Return the judge on a generator."""

@@ -27,25 +27,31 @@ from grrm.judges.score_reading import TOP_LOGPROBS, ScoreReading, WrittenScores,
 from grrm.judges.spec import judge
 
 
-@judge("sqm", help="generative judge of one translation", needs="generator")
-class SQMOptions(GenerativeOptions):
-    """Options of a judge that writes scores.
-
-    `score_reading` "text" takes the score that the reply has, "expected" the mean of all scores by their probability
-    in its place (see `expected_scores`), which needs an engine that gives log-probabilities; "expected_digit" is faster
-    and for judges that were taught scores up to 9.
+class ContextOptions(GenerativeOptions):
+    """Options of a judge of translations.
 
     The prompt shows up to `context_segments` source segments before the source in its document, with their
     translations; tasks must bring them.
     """
 
-    score_reading: ScoreReading = "text"
     context_segments: Annotated[int, Field(ge=0, le=MAX_CONTEXT_SEGMENTS)] = 0
 
     def check_task(self, task: TranslationTask) -> None:
         """Raise UserError for a language that a prompt cannot name, and for a task without the context to show."""
         super().check_task(task)
         check_context(task, self.context_segments)
+
+
+@judge("sqm", help="generative judge of one translation", needs="generator")
+class SQMOptions(ContextOptions):
+    """Options of a judge that writes scores.
+
+    `score_reading` "text" takes the score that the reply has, "expected" the mean of all scores by their probability
+    in its place (see `expected_scores`), which needs an engine that gives log-probabilities; "expected_digit" is faster
+    and for judges that were taught scores up to 9.
+    """
+
+    score_reading: ScoreReading = "text"
 
     def sampling(self) -> JudgeSampling:
         """The sampling options."""
