@@ -65,9 +65,8 @@ class Unguarded(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """A group, which candidate attacks, and the group with its attack."""
+    """Which candidate attacks, and the group with its attack."""
 
-    plain: Group
     attacker: int
     group: Group
 
@@ -128,7 +127,7 @@ def attacked(group: Group, gold: Sequence[float], text: str) -> Attacked:
     worst = candidates[attacker]
     shown = (worst.translation or "") + text.format(own=letters[attacker], all=scores)
     candidates[attacker] = replace(worst, response=shown, translation=shown)
-    return Attacked(group, attacker, replace(group, candidates=tuple(candidates)))
+    return Attacked(attacker, replace(group, candidates=tuple(candidates)))
 
 
 def outcome(
