@@ -5,7 +5,8 @@ A page has to hold each of its statements, with any line breaks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, real_gains, result, spread
 from titles import JUDGES, POLICIES, README
@@ -19,6 +20,7 @@ def statements() -> Iterator[Statement]:
     for text in (*_in_short(), *_printed()):
         yield RESULTS_PAGE, text
     yield from ((REAL_PAGE, text) for text in _real())
+    yield from (("docs/reward_protocols.md", text) for text in _attacked())
     yield from _memory_and_joining()
 
 
@@ -74,6 +76,26 @@ def _real() -> Iterator[str]:
     yield f"loses {-learned['grpo_consensus']['greedy_gain']:.1f} points of greedy chrF"
     for name in ("grpo_gqm_sft", "grpo_ranker"):
         yield f"{100 * learned[name]['gain'] / learned['grpo']['gain']:.0f} % of what the reference"
+    second = result("real_policies")["seeds"]["2"]
+    few, neutral = second["gqm_of_3200_groups"]["learned"], second["gqm_length_neutral"]["learned"]
+    lost = interval(gain_of(few, "greedy_"), "+.2f")
+    yield f"teaches {_named(few, 'sampled')}, and greedy loses beyond its interval: {lost}"
+    yield f"teaches {_named(neutral, 'sampled')} and {_named(neutral, 'greedy', 'greedy_')}"
+
+
+def _named(learned: Mapping[str, Any], name: str, decoding: str = "") -> str:
+    gain = gain_of(learned, decoding)
+    return f"{gain['mean']:+.2f} {name} ({gain['low']:+.2f} to {gain['high']:+.2f})"
+
+
+def _attacked() -> Iterator[str]:
+    record = result("attacked_judge")
+    escaped, shown = (f"{100 * record[kind]['wins']:.0f}" for kind in ("escaped", "as it is"))
+    yield f"highest score in {escaped} % of groups with escaping and {shown} % without"
+    yield f"for {100 * record['without attack']:.0f} % without attack ({len(record['attacks']) - 1} attacks"
+    changes = (record["escaped"], record["attacks"]["harmless words"]["escaped"])
+    moved, harmless = (f"{change['others_change']:.1f}" for change in changes)
+    yield f"scores move by {moved} of 10, by {harmless} behind harmless words"
 
 
 def _difference(policy: str, decoding: str = "") -> dict[str, float]:
