@@ -65,7 +65,7 @@ class Unguarded(Guard):
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """Which candidate attacks, and the group with its attack."""
+    """A group with an attack, and the place of the candidate that attacks."""
 
     attacker: int
     group: Group
