@@ -129,10 +129,8 @@ class WeightsPublisher:
         for leftover in (unfinished, target):
             shutil.rmtree(leftover, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        save_policy(self._model, unfinished, weights)
+        save_policy(self._model, unfinished, {})  # what the weights need beside them
         named = self._model.state_dict() if weights is None else weights
-        for file in unfinished.glob("*.safetensors*"):
-            file.unlink()
         save_file(hugging_face_weights(self._model.config, named), unfinished / "model.safetensors", {"format": "pt"})
         os.replace(unfinished, target)
         self._retained = [*self._retained[-1:], target]
