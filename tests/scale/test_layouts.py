@@ -32,6 +32,7 @@ SETTINGS = {
     "entropy_coeff": "0.1",
 }
 TENSOR = {"tensor_parallel_degree": "2"}
+STAGES = {"pipeline_parallel_degree": "2"}
 FOUR_ROWS = {"per_device_train_batch_size": "4"}  # all that one of four data ranks has of an update
 LAYOUTS = {
     "one process": (1, {}),
@@ -44,6 +45,9 @@ LAYOUTS = {
     "tensor 2, sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor 2 x sharding 2": (4, {**TENSOR, "sharding": "stage1"}),
     "tensor 2, sequence x sharding 2": (4, {**TENSOR, "sequence_parallel": "true", "sharding": "stage1"}),
+    "pipeline 2": (2, STAGES),
+    "pipeline 2 x data 2": (4, STAGES),
+    "pipeline 2 x tensor 2": (4, {**STAGES, **TENSOR}),
 }
 LAUNCHES = 20
 ON = ("false", "true")
