@@ -1,13 +1,16 @@
-"""Tensor and sequence parallelism of Paddle's fleet between processes on CPUs, whose transport is gloo.
+"""Tensor, sequence and pipeline parallelism of Paddle's fleet between processes on CPUs, whose transport is gloo.
 
 Fleet's parallel layers call communication operators that exist for GPUs alone, and form process groups in a way that
 gloo gets wrong. `support_gloo` gives the operators a second form for tensors of the CPU, in collectives that gloo has,
-and every group of gloo a rendezvous of its own; GPUs are not affected. No other module works around gloo's gaps.
+every group of gloo a rendezvous of its own, and every message a group of its two ends.
+
+GPUs are not affected. No other module works around gloo's gaps.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -27,6 +30,7 @@ CONNECT_S = 300  # for all members of a group to find each other
 
 _installed = False
 _stores: list[Any] = []  # groups use theirs as long as they live
+_links: dict[int, Any] = {}  # process groups of one sender and one receiver
 
 
 def support_gloo() -> None:
@@ -48,6 +52,9 @@ def support_gloo() -> None:
     setattr(parallel.ParallelEnv, "_device_id", 0)  # noqa: B010  # pipelines ask for it, and CPUs have none
     setattr(tensor_parallel, "broadcast_input_data", _keep_inputs)  # noqa: B010  # a module of Paddle's
     setattr(collective, "_new_process_group_impl", _with_own_store(collective._new_process_group_impl))  # noqa: B010
+    for name, sends in (("send", True), ("recv", False)):
+        module = sys.modules[f"paddle.distributed.communication.stream.{name}"]  # not the function
+        setattr(module, f"_{name}_in_dygraph", _over_link(getattr(module, f"_{name}_in_dygraph"), sends))
 
 
 def _by_device(stock: Callable[..., Any], on_cpu: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,6 +130,34 @@ def _sum_and_scatter_rows(rows: paddle.Tensor) -> paddle.Tensor:
     dist.all_reduce(summed, group=group)
     size = summed.shape[0] // group.nranks
     return summed[group.rank * size : (group.rank + 1) * size]
+
+
+def _over_link(stock: Callable[..., Any], sends: bool) -> Callable[..., Any]:
+    """Send to, or receive from, a member of a group of gloo over a process group of the two, made on first use.
+
+    Gloo matches messages by their number among all that a member has sent and received. Both sides of a message agree
+    on it only where two members talk, and in one direction.
+    """
+
+    @wraps(stock)
+    def operator(tensor: paddle.Tensor, peer: int, group: Any, *how: Any) -> Any:
+        if group.backend.lower() != "gloo":
+            return stock(tensor, peer, group, *how)
+        link = _link(group, *((group.rank, peer) if sends else (peer, group.rank)))
+        task = link.send(tensor, 1, True) if sends else link.recv(tensor, 0, True)
+        task.wait()
+        return task
+
+    return operator
+
+
+def _link(group: Any, sender: int, receiver: int) -> Any:
+    """The process group of a sender, its rank 0, and a receiver, its rank 1; both are ranks of `group`."""
+    link_id = (group.id + 1) * 10**6 + sender * 1000 + receiver  # above those that Paddle gives, and the same for both
+    if link_id not in _links:
+        rank, store = (sender, receiver).index(group.rank), collective._default_store
+        _links[link_id] = collective._new_process_group_impl("gloo", store, rank, 2, None, None, group_id=link_id)
+    return _links[link_id]
 
 
 def _with_own_store(stock: Callable[..., Any]) -> Callable[..., Any]:
