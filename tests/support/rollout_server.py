@@ -134,6 +134,7 @@ class RolloutServer(LocalServer):
     paused: bool = False
     expected: Shapes | None = None
     gpu: int = 0
+    max_model_len: int = 2**20
 
     def __post_init__(self) -> None:
         lock, outer = threading.Lock(), self
@@ -141,7 +142,7 @@ class RolloutServer(LocalServer):
 
         class Answers(Handler):
             def do_GET(self) -> None:
-                self.send(200, {"object": "list", "data": [{"id": MODEL}]})
+                self.send(200, {"object": "list", "data": [{"id": MODEL, "max_model_len": outer.max_model_len}]})
 
             def do_POST(self) -> None:
                 content = self.body()
@@ -252,6 +253,8 @@ class RolloutServer(LocalServer):
         self.requests.append(json.loads(content))
         if request.model != MODEL:
             raise Refused(404, f"no model {request.model}")
+        if request.max_tokens > self.max_model_len:
+            raise Refused(400, f"max_tokens={request.max_tokens} is above max_model_len={self.max_model_len}")
         greedy = request.temperature == 0 or request.top_p == 0
         temperature = 0.0 if greedy else float(request.temperature)
         tokens, logprobs = self.sampler.draw(request.prompt, request.max_tokens, temperature, request.seed)
