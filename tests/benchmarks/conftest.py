@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -20,3 +21,14 @@ def import_benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str]
     yield importlib.import_module
     for path in BENCHMARKS.glob("*.py"):
         sys.modules.pop(path.stem, None)
+
+
+def imported(name: str) -> Any:
+    """A fixture that is a benchmark, for the tests that have it as an argument."""
+    return pytest.fixture(lambda import_benchmark: import_benchmark(name), name=name)
+
+
+convert_rows, decode, growth, grpo_step = map(imported, ("convert_rows", "decode", "growth", "grpo_step"))
+joining, judge_group, logprob, parity = map(imported, ("joining", "judge_group", "logprob", "parity"))
+page_tables, ranker_step, server = map(imported, ("page_tables", "ranker_step", "server"))
+tiny_step, training_forms = map(imported, ("tiny_step", "training_forms"))

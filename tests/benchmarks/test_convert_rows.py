@@ -9,11 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 
-@pytest.fixture
-def convert_rows(import_benchmark):
-    return import_benchmark("convert_rows")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_rows"), [("convert_rows", 50), ("preference_pairs", 200)])
 def test_both_forms_write_the_same_rows_and_are_measured(import_benchmark, tmp_path, capsys, name, n_rows):

@@ -7,12 +7,6 @@ import sys
 
 import pytest
 
-
-@pytest.fixture
-def decode(import_benchmark):
-    return import_benchmark("decode")
-
-
 ECHO = """
 import json, sys
 print("noise"), print("@@ready", flush=True)

@@ -7,11 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 
-@pytest.fixture
-def growth(import_benchmark):
-    return import_benchmark("growth")
-
-
 def test_sizes_are_those_of_the_layers(growth):
     config = SimpleNamespace(
         hidden_size=8,

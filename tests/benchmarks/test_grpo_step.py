@@ -9,11 +9,6 @@ import pytest
 from grrm.data.bpe import train_bpe
 
 
-@pytest.fixture
-def grpo_step(import_benchmark):
-    return import_benchmark("grpo_step")
-
-
 def test_trainers_take_turns_and_the_step_that_warms_up_does_not_count(grpo_step, tmp_path, monkeypatch, capsys):
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny/model.safetensors").touch()

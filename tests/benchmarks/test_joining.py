@@ -5,13 +5,6 @@ from __future__ import annotations
 import json
 import threading
 
-import pytest
-
-
-@pytest.fixture
-def joining(import_benchmark):
-    return import_benchmark("joining")
-
 
 def test_two_groups_arrive_beside_the_many_and_are_told_relative_to_turns(joining, monkeypatch, tmp_path, capsys):
     asked = []

@@ -5,13 +5,6 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-
-
-@pytest.fixture
-def judge_group(import_benchmark):
-    return import_benchmark("judge_group")
-
 
 def test_judges_take_turns_and_are_told_relative_to_the_one_that_writes(judge_group, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -9,11 +9,6 @@ import sys
 import pytest
 
 
-@pytest.fixture
-def logprob(import_benchmark):
-    return import_benchmark("logprob")
-
-
 def test_forms_take_turns_and_are_told_relative_to_the_others(logprob, monkeypatch):
     turns = []
 

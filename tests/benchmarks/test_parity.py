@@ -10,11 +10,6 @@ from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 
 
-@pytest.fixture
-def parity(import_benchmark):
-    return import_benchmark("parity")
-
-
 def test_tokens_count_up_to_the_first_that_differs(parity, tmp_path):
     train_bpe(["one two three"], tmp_path / "tiny", 260)
     write_policy(tmp_path / "tiny", max_position_embeddings=200)

@@ -22,25 +22,20 @@ def flat(text):
     return re.sub(r"\s+", " ", text.replace("**", "").replace("│", "│ "))
 
 
-@pytest.fixture
-def tables(import_benchmark):
-    return import_benchmark("page_tables")
-
-
 @pytest.mark.parametrize("page", MEASURED)
-def test_the_page_has_the_tables_of_the_results(tables, page):
+def test_the_page_has_the_tables_of_the_results(page_tables, page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert tables.with_results(ROOT / page) == text, "run benchmarks/page_tables.py"
+    assert page_tables.with_results(ROOT / page) == text, "run benchmarks/page_tables.py"
 
 
-def test_every_table_of_decimals_is_one_of_them(tables):
+def test_every_table_of_decimals_is_one_of_them(page_tables):
     for page in MEASURED:
         text = (ROOT / page).read_text(encoding="utf-8")
-        for table in tables.PUBLISHED:
+        for table in page_tables.PUBLISHED:
             if table.page == page:
                 text = type(table)(table.page, table.after, list).written(text)
-        before, _, rest = text.partition(tables.BEGIN)
-        rows = [line for line in (before + rest.partition(tables.END)[2]).splitlines() if line.startswith("|")]
+        before, _, rest = text.partition(page_tables.BEGIN)
+        rows = [line for line in (before + rest.partition(page_tables.END)[2]).splitlines() if line.startswith("|")]
         assert not [row for row in rows if MEASUREMENT.search(row)], page
 
 
@@ -64,11 +59,6 @@ def test_a_changed_result_changes_the_table_and_a_missing_table_is_told(import_b
 
 
 # --- docs/benchmarks.md shows what the benchmarks have measured, and nothing else
-
-
-@pytest.fixture
-def page_tables(import_benchmark):
-    return import_benchmark("page_tables")
 
 
 def test_the_page_has_the_tables_of_the_committed_results(page_tables):

@@ -7,12 +7,6 @@ import sys
 
 import pytest
 
-
-@pytest.fixture
-def ranker_step(import_benchmark):
-    return import_benchmark("ranker_step")
-
-
 ECHO = """
 import json, sys
 name, losses, turns = sys.argv[1], [2.0], 0

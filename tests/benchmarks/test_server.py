@@ -16,11 +16,6 @@ GROUPS, SAMPLES = 2, 3
 
 
 @pytest.fixture
-def server(import_benchmark):
-    return import_benchmark("server")
-
-
-@pytest.fixture
 def bodies(import_benchmark):
     requests = import_benchmark("server_requests")
     groups = requests.make_groups(GROUPS, SAMPLES)

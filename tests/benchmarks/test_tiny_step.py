@@ -7,11 +7,6 @@ import json
 import pytest
 
 
-@pytest.fixture
-def tiny_step(import_benchmark):
-    return import_benchmark("tiny_step")
-
-
 def test_the_result_counts_every_token_and_names_the_machine(tiny_step, tmp_path, monkeypatch, capsys):
     small = tiny_step.Workload(n_prompts=2, rollout_n=2, prompt_tokens=5, new_tokens=3, micro_batch_rows=3)
     monkeypatch.setattr(tiny_step, "Workload", lambda: small)
@@ -65,11 +60,6 @@ def test_every_workload_is_measured(import_benchmark, tmp_path, monkeypatch):
 
 
 # --- the benchmark of the training forms measures each in a process of its own and compares them
-
-
-@pytest.fixture
-def training_forms(import_benchmark):
-    return import_benchmark("training_forms")
 
 
 def test_forms_are_measured_in_turn_and_compared_with_stock(training_forms, tmp_path, monkeypatch, capsys):

@@ -89,10 +89,7 @@ def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(t
     )
     write_rows(tmp_path / "main.parquet", [TranslationRow("Rom", "Rom", "it", "de")] * 3)
     options = ["--model", tmp_path, "--data", tmp_path / "main.parquet", "--out", tmp_path / "scores.json"]
-    options += ["--reference", tmp_path, "--samples", 2]
-    unknown = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
-    assert "does not say with which prompts it was trained: give --prompt-type" in str(unknown.exception)
-    (tmp_path / "grrm.json").write_text('{"prompt_type": "Tower", "extractor_type": "oneline"}')
+    options += ["--reference", tmp_path, "--samples", 2, "--prompt-type", "Tower", "--extractor-type", "oneline"]
     result = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
     assert result.exit_code == 0, result.output
     assert [line for line in result.output.splitlines() if "pass" in line] == [f"pass {i}/3" for i in range(1, 4)]

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 import requests
 from rich.console import Console
-from support.stopped_clock import PATIENCE_S, eventually
+from support.stopped_clock import PATIENCE_S, eventually, stop_clock
 
 from grrm.demo.execution import StageLine, StepSeen, last_step
 from grrm.demo.processes import RewardService, is_healthy
@@ -102,33 +102,34 @@ def test_fraction_in_the_output_is_a_step_but_a_date_or_path_is_not():
     assert last_step(None, None, (), "see /a/1/2/b") is None
 
 
-def test_off_a_terminal_lines_come_at_most_every_ten_seconds_and_tell_the_time_left():
-    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
-    with StageLine(console, "[1/2] SFT", clock=lambda: now[0]) as line:
+def test_off_a_terminal_lines_come_at_most_every_ten_seconds_and_tell_the_time_left(monkeypatch):
+    clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "[1/2] SFT") as line:
         for step in range(41):
             line.show(StepSeen(step, 100, {"loss": 0.5}))
-            now[0] += 1.0
+            clock.sleep(1)
     lines = console.file.getvalue().splitlines()
     assert lines[0] == "[1/2] SFT ..."
     assert lines[1] == "[1/2] SFT  step 10/100  loss 0.5  1 min 30 s left"
     assert len(lines) == 5
 
 
-def test_time_left_of_a_resumed_stage_ignores_its_start_up():
-    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
-    with StageLine(console, "GRPO", clock=lambda: now[0]) as line:
+def test_time_left_of_a_resumed_stage_ignores_its_start_up(monkeypatch):
+    clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
+    start = clock.now
+    with StageLine(console, "GRPO") as line:
         for seconds, step in ((0, 20), (40, 20), (100, 21), (102, 22), (161, 51)):
-            now[0] = float(seconds)
+            clock.now = start + seconds
             line.show(StepSeen(step, 100))
     assert console.file.getvalue().splitlines()[-1] == "GRPO  step 51/100  1 min 40 s left"
 
 
-def test_stage_without_progress_still_gives_a_sign_of_life_each_minute():
-    now, console = [0.0], Console(file=io.StringIO(), force_terminal=False)
-    with StageLine(console, "corpus", clock=lambda: now[0]) as line:
+def test_stage_without_progress_still_gives_a_sign_of_life_each_minute(monkeypatch):
+    clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "corpus") as line:
         for _ in range(130):
             line.show(None)
-            now[0] += 1.0
+            clock.sleep(1)
     assert console.file.getvalue().splitlines() == ["corpus ...", "corpus  1 min 00 s", "corpus  2 min 00 s"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from grrm.demo import runner
 from grrm.demo.results import scores_file
 from grrm.demo.settings import BASE, SFT, DemoSettings
-from grrm.demo.stages import Stage, write_json
+from grrm.demo.stages import Stage
 from grrm.errors import UserError
 
 COPY = "import pathlib, shutil, sys; shutil.copy(sys.argv[1], sys.argv[2]); print('copied')"
@@ -158,8 +158,3 @@ def test_missing_package_and_missing_checkout_are_named(monkeypatch):
     monkeypatch.setattr(runner.grrm, "__file__", str(Path("/usr/lib/python3/site-packages/grrm/__init__.py")))
     with pytest.raises(UserError, match="needs the recipes of a checkout"):
         runner.checkout()
-
-
-def test_write_json_leaves_no_temporary_file(tmp_path):
-    write_json(tmp_path / "a" / "b.json", {"x": 1})
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.json"]

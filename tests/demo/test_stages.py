@@ -39,15 +39,6 @@ def test_finished_stage_is_reused_until_an_output_disappears(tmp_path, stage):
     assert not marks.is_done(stage, fingerprint)
 
 
-def test_interrupted_stage_keeps_its_checkpoints_and_its_time(tmp_path, stage):
-    marks = Marks(tmp_path / "out" / "stages")
-    assert marks.begin(stage, "f1") == 0.0
-    (stage.folder / "checkpoint-10").write_text("half")
-    marks.interrupt(stage, "f1", 30.0)
-    assert marks.begin(stage, "f1") == 30.0
-    assert (stage.folder / "checkpoint-10").exists()
-
-
 def test_checkpoints_of_other_settings_are_never_resumed(tmp_path, stage):
     marks = Marks(tmp_path / "out" / "stages")
     marks.begin(stage, "f1")

@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.stopped_clock import eventually
 
 from grrm_reward_server.answer_cache import AnswerCache
 
@@ -16,10 +17,6 @@ def make_cache(**bounds):
 
 def put(cache, name, size=1):
     return cache.get_or_compute(name, b"", lambda _: b"x" * size)
-
-
-def never(_):
-    raise AssertionError("must not be computed")
 
 
 def is_kept(cache, name):
@@ -62,28 +59,24 @@ class Blocked:
         return self.outcome(None)
 
 
+def repeated(threads, cache, compute, is_gone=lambda: False):
+    """Futures of a request that is being computed, whose client is gone, and of a repeat that waits for its answer."""
+    first = threads.submit(cache.get_or_compute, "a", b"", compute, lambda: True)
+    assert compute.started.wait(120)
+    repeat = threads.submit(cache.get_or_compute, "a", b"", lambda _: pytest.fail("was computed"), is_gone)
+    eventually(lambda: not compute.is_abandoned())
+    return first, repeat
+
+
 def test_repeats_share_a_failure_and_later_ones_try_again():
     cache, compute = make_cache(), Blocked(lambda _: 1 / 0)
-    entry_seen = threading.Event()
-
-    def repeat():
-        entry_seen.set()
-        return cache.get_or_compute("a", b"", lambda _: b"second try")
-
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(cache.get_or_compute, "a", b"", compute)
-        assert compute.started.wait(120)
-        waiting = threads.submit(repeat)
-        assert entry_seen.wait(120)
+        waiting = repeated(threads, cache, compute)
         compute.released.set()
-        with pytest.raises(ZeroDivisionError):
-            first.result(120)
-        # The repeat either waited and shares the failure, or came after it and computed afresh.
-        if waiting.exception(120) is None:
-            assert waiting.result() == (b"second try", False)
-        else:
-            assert isinstance(waiting.exception(), ZeroDivisionError)
-    assert cache.get_or_compute("a", b"", lambda _: b"later")[0] in (b"second try", b"later")
+        for one in waiting:
+            with pytest.raises(ZeroDivisionError):
+                one.result(120)
+    assert cache.get_or_compute("a", b"", lambda _: b"later") == (b"later", False)
 
 
 def test_request_under_way_is_never_dropped():
@@ -99,18 +92,10 @@ def test_request_under_way_is_never_dropped():
 
 
 def test_a_request_is_abandoned_once_all_who_wait_for_its_answer_are_gone():
-    cache, compute = make_cache(), Blocked(lambda _: b"answer")
-    gone = [False, False]
+    cache, compute, gone = make_cache(), Blocked(lambda _: b"answer"), []
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(cache.get_or_compute, "a", b"", compute, lambda: gone[0])
-        assert compute.started.wait(120)
-        repeat = threads.submit(cache.get_or_compute, "a", b"", never, lambda: gone[1])
-        while len(cache._entries["a"].clients_gone) < 2:
-            threading.Event().wait(0.001)
-        found = [compute.is_abandoned()]
-        for client in range(2):
-            gone[client] = True
-            found.append(compute.is_abandoned())
+        waiting = repeated(threads, cache, compute, lambda: bool(gone))
+        gone.append(True)
+        assert compute.is_abandoned()
         compute.released.set()
-        assert (first.result(120)[0], repeat.result(120)[0]) == (b"answer", b"answer")
-    assert found == [False, False, True]
+        assert [one.result(120)[0] for one in waiting] == [b"answer"] * 2

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
 
 from grrm.gqm.groups import Status, Verdict
-from grrm.judges.registry import open_judge
 
 
 def test_score_answers_every_group_and_candidate_in_order():
@@ -24,14 +23,6 @@ def test_score_answers_every_group_and_candidate_in_order():
         {"candidate_id": "c0", "status": "scored", "score": 1.0},
         {"candidate_id": "c1", "status": "scored", "score": 2.0},
     ]
-
-
-def test_score_with_the_embedded_judge():
-    client = make_client(open_judge("chrf"))
-    verdict = client.post("/v1/score", json=score_body(group("x", "Hello", "Hallo", "Hello"))).get_json()["verdicts"][0]
-    assert [c["status"] for c in verdict["candidates"]] == ["scored", "scored", "duplicate"]
-    assert [c["score"] for c in verdict["candidates"]][::2] == [10.0, 10.0]
-    assert verdict["ranking"] == [["c0", "c2"], ["c1"]]
 
 
 def test_given_translation_is_trusted_absent_is_extracted_null_means_failed():

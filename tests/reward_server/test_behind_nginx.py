@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 import requests
 import yaml
+from support.reward_app import group, score_body
 from support.reward_servers import reward_server
 from support.rl_processes import ROOT
 from support.stopped_clock import PATIENCE_S, eventually
@@ -55,9 +56,7 @@ def is_up(url):
 
 
 def scored(url, number, **headers):
-    candidate = {"candidate_id": "a", "response": "Hello"}
-    group = {"group_id": str(number), "source": "Hallo", "src_lang": "de", "trg_lang": "en", "reference": "Hello"}
-    body = {"request_id": str(number), "groups": [group | {"candidates": [candidate]}]}
+    body = score_body(group(str(number), "Hello"), request_id=str(number))
     return requests.post(f"{url}/v1/score", json=body, headers=headers, timeout=PATIENCE_S)
 
 

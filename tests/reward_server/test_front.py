@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from support.reward_app import group, score_body
 from support.reward_servers import reward_server
 from support.stopped_clock import PATIENCE_S, cpu_seconds_of, eventually, stop_clock
 from waitress import wasyncore
@@ -25,19 +26,7 @@ from grrm_reward_server.app import RewardApp
 from grrm_reward_server.front import OTHER_FILES, Channel, Front, within_file_limit
 from grrm_reward_server.settings import Settings
 
-GOOD = {
-    "request_id": "r",
-    "groups": [
-        {
-            "group_id": "g",
-            "source": "Hallo",
-            "src_lang": "de",
-            "trg_lang": "en",
-            "reference": "Hello",
-            "candidates": [{"candidate_id": "a", "response": "Hello"}],
-        }
-    ],
-}
+GOOD = score_body(group("g", "Hello"))
 HEADER = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import requests
-from support.command_line import mistake, python
 from support.completions_server import CompletionsServer
 from support.fastdeploy_standin import with_fastdeploy
-from support.reward_servers import SCRIPT, reward_server
+from support.reward_servers import reward_server
 from support.tiny_checkpoint import write_tiny_checkpoint
 
 TASK = {"source": "Guten Morgen", "src_lang": "de", "trg_lang": "en"}
@@ -89,33 +87,3 @@ def test_a_generation_past_its_deadline_is_a_status_and_the_server_still_ends_cl
         process.terminate()
         assert process.wait(120) == 0
         assert "FATAL" not in process.stderr.read()
-
-
-def cut_short(folder: Path) -> None:
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1000])
-
-
-def other_architecture(folder: Path) -> None:
-    config = folder / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"model_type": "gpt2"}))
-
-
-def no_tokenizer(folder: Path) -> None:
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-        (folder / name).unlink()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (cut_short, "its weights are damaged, get them again"),
-        (other_architecture, "is of architecture 'gpt2'"),
-        pytest.param(no_tokenizer, "has no tokenizer that can be read", marks=pytest.mark.slow),
-        (shutil.rmtree, "does not exist"),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_opened_is_one_sentence_and_exit_2(checkpoint, tmp_path, damage, message):
-    folder = Path(shutil.copytree(checkpoint, tmp_path / "damaged"))
-    damage(folder)
-    assert message in mistake(python(SCRIPT, "--judge", "gqm", "--model", folder))

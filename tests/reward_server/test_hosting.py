@@ -304,16 +304,6 @@ def test_one_group_too_long_for_the_servers_model_costs_no_other_group_its_score
     assert (short, long) == (["scored", "scored"], ["too_long", "too_long"])
 
 
-def test_consensus_is_hosted_without_a_model_or_a_reference():
-    hosting_consensus = hosted(judge="consensus", judge_options={"metric": "chrf++"})
-    app = create_app(Settings(), hosting_consensus)
-    answer = app.test_client().post("/v1/score", json=score_body(group("g", "one", "one", "two"))).get_json()
-    first, copy, other = answer["verdicts"][0]["candidates"]
-    assert first["score"] == copy["score"] > other["score"]
-    with pytest.raises(UserError, match="setting 'model' has no effect, as judge 'consensus' has no model"):
-        hosted(judge="consensus", model="somewhere")
-
-
 @pytest.mark.parametrize("rule", [*ANSWER_RULES, "grade"])
 def test_a_rule_for_answers_is_ready(rule):
     if rule == "math":

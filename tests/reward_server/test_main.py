@@ -11,23 +11,12 @@ import pytest
 import requests
 from click.testing import CliRunner
 from support.command_line import mistake, python
+from support.reward_app import group, score_body
 from support.reward_servers import SCRIPT, reward_server
 
 from grrm_reward_server import main as main_module
 
-BODY = {
-    "request_id": "r",
-    "groups": [
-        {
-            "group_id": "g",
-            "source": "Hallo",
-            "src_lang": "de",
-            "trg_lang": "en",
-            "reference": "Hello",
-            "candidates": [{"candidate_id": "a", "response": "Hello"}, {"candidate_id": "b", "response": "zzz"}],
-        }
-    ],
-}
+BODY = score_body(group("g", "Hello", "zzz"))
 
 
 @pytest.fixture(scope="module")

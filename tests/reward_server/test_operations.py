@@ -14,7 +14,7 @@ from support.reward_servers import reward_server
 
 from grrm.gqm.groups import Verdict
 from grrm_reward_server.access import allowed_hosts
-from grrm_reward_server.logs import JsonFormatter, configure_logging
+from grrm_reward_server.logs import configure_logging
 
 LINE = re.compile(r'(?:# (?:HELP|TYPE) \w+ .+|\w+(?:\{(?:\w+="(?:[^"\\]|\\.)*",?)*\})? (?:\+Inf|[-+.0-9e]+))')
 
@@ -86,11 +86,6 @@ def test_text_lines_name_the_request_too(monkeypatch, tmp_path):
     logging.getLogger("else").warning("outside")
     assert "[body-id] POST /v1/score 200" in lines()[0]
     assert "else [-] outside" in lines()[1]
-
-
-def test_a_line_of_json_stays_a_line():
-    record = logging.makeLogRecord({"msg": "two\nlines", "levelname": "INFO", "name": "x"})
-    assert "\n" not in JsonFormatter().format(record)
 
 
 @pytest.mark.parametrize(

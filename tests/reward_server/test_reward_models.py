@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.request
 
 import pytest
+import requests
 from support.command_line import mistake, python
 from support.reward_app import group, score_body
 from support.reward_servers import SCRIPT, reward_server
@@ -22,10 +22,9 @@ TEXTS = ("Good morning", "Good night", "Morning", "Good morning")
 
 
 def ask(url: str, body: dict | None = None) -> str:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return answer.read().decode()
+    answer = requests.request("GET" if body is None else "POST", url, json=body, timeout=120)
+    answer.raise_for_status()
+    return answer.text
 
 
 @pytest.mark.slow

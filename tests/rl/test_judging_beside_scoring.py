@@ -86,12 +86,19 @@ def test_a_judge_with_the_device_to_itself_is_done_before_tokens_are_scored():
     assert made._seconds["judge_overlapped"] == 0
 
 
-def test_a_judge_that_fails_meanwhile_fails_the_rollout():
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_judge_that_fails_meanwhile_fails_the_rollout(streaming):
     def reward(groups):
         raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
 
+    def roll_out(batch, on_group):
+        groups = [rolled_group(position, [2, 2]) for position in batch.positions]
+        for group in groups if streaming else ():
+            on_group(group)
+        return groups
+
     with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge.*g0"):
-        maker(reward).generate(0)
+        maker(reward, roll_out=roll_out, n_prompts=2, reward_streaming=streaming).generate(0)
 
 
 def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile(monkeypatch):
@@ -181,20 +188,6 @@ def test_groups_that_come_while_the_judge_is_at_work_are_judged_together():
         others_came.set()
         rewards.wait()
     assert requests == [1, 3]
-
-
-def test_a_judge_that_fails_while_others_are_sampled_fails_the_rollout():
-    def reward(groups):
-        raise RewardServerError("http://judge", ["g0"], 3, "connection refused")
-
-    def roll_out(batch, on_group):
-        groups = [rolled_group(position, [2, 2]) for position in batch.positions]
-        for group in groups:
-            on_group(group)
-        return groups
-
-    with pytest.raises(RewardFailure, match=r"judging failed on rank 0.*http://judge"):
-        maker(reward, roll_out=roll_out, n_prompts=2, reward_streaming=True).generate(0)
 
 
 def test_groups_of_a_rollout_that_failed_are_not_judged():

@@ -68,11 +68,6 @@ def test_verdict_is_rewarded_for_its_ordering_and_its_margins():
     assert scored.judged.measures["score_reward"] == [1.0, pytest.approx(2.2 / 3), None]
 
 
-def test_scale_and_default_reward_are_those_of_the_argument_file():
-    scored = rewarded(judged(RIGHT, CONTRADICTING), replace(SHAPING, score_scale_factor=0.5, default_reward=-1.0))
-    assert scored.shaped.rewards == (1.0, -1.0)
-
-
 def test_failure_policy_decides_what_an_invalid_verdict_gets():
     masked = FailurePolicy.from_mapping({"unparsable_candidate": "mask"})
     assert rewarded(judged(RIGHT, CUT_OFF), policy=masked).shaped.rewards == (2.0, None)
@@ -119,12 +114,6 @@ def test_each_key_of_scale_and_length_has_its_effect(changes, rewards):
     shaping = shaping_config(RLConfig(**{**keys, **changes}))
     scored = rewarded(judged(RIGHT, RIGHT, RIGHT, CUT_OFF, CUT_OFF, lengths=[6, 8, 14, 8, 14]), shaping)
     assert scored.shaped.rewards == pytest.approx(rewards)
-
-
-def test_uncapped_penalty_is_that_of_dapo():
-    overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0, capped=False)
-    scored = rewarded(judged(RIGHT, RIGHT, lengths=[10, 18]), replace(SHAPING, overlong=overlong))
-    assert scored.shaped.rewards == (1.0, -1.0)
 
 
 def test_unusable_ground_truth_stops_the_run_and_invents_no_reward():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -38,12 +36,6 @@ def test_resume_drops_the_steps_that_will_be_repeated(tmp_path):
         (3, 3.0),
         (4, 40.0),
     ]
-
-
-def test_a_line_is_on_disk_as_soon_as_it_is_logged(tmp_path):
-    log = MetricsLog(tmp_path)
-    log.log(1, {"loss": 1.0})
-    assert json.loads(log.path.read_text()) == {"step": 1, "loss": 1.0}
 
 
 def test_nothing_logged_is_an_empty_history_and_damage_is_an_error(tmp_path):

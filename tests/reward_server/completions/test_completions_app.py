@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import requests
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
-from waitress import wasyncore
 
 from grrm.engine.scheduler import BatchScheduler
-from grrm_reward_server.access import bind
 from grrm_reward_server.completions.app import CompletionsApp
 from grrm_reward_server.completions.replies import ServedModel
-from grrm_reward_server.front import Front
 from grrm_reward_server.settings import CompletionSettings
 
 
@@ -283,30 +278,6 @@ def test_requests_beyond_the_limit_and_after_the_end_are_told_to_come_back():
         assert first.result(120).get_json()["choices"][0]["text"] == "bc"
     assert (busy.status_code, error_of(busy)["code"], busy.headers["Retry-After"]) == (503, "overloaded", "1")
     assert (stopping.status_code, error_of(stopping)["code"]) == (503, "stopping")
-
-
-def test_the_token_is_asked_for_everywhere_but_by_the_probe():
-    app = Server(token="secret").app
-    listener = bind("127.0.0.1", 0, "secret")
-    front = Front(app, app.settings, listener)
-    url, ended = f"http://127.0.0.1:{listener.getsockname()[1]}", threading.Event()
-
-    def serve():
-        while not ended.is_set():
-            front.turn(0.05)
-
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(serve)
-        try:
-            assert requests.get(f"{url}/health", timeout=120).status_code == 200
-            refused = requests.get(f"{url}/v1/models", timeout=120)
-            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
-            headers = {"Authorization": "Bearer secret"}
-            assert requests.get(f"{url}/v1/models", headers=headers, timeout=120).status_code == 200
-        finally:
-            ended.set()
-    front.task_dispatcher.shutdown(timeout=2)
-    wasyncore.close_all(front._map)
 
 
 def test_counters_tell_tokens_and_what_runs(server):

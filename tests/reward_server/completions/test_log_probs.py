@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import openai
 import paddle
 import pytest
 import requests
-from support import reward_servers
-from support.tiny_checkpoint import write_tiny_checkpoint
 
-from grrm.engine.open import open_model
 from grrm.gqm.chat import render_chatml
 
 PROMPT = "Translate Guten Morgen"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", max_positions=2048)
-
-
-@pytest.fixture(scope="module")
-def opened(checkpoint):
-    return open_model(checkpoint)
-
-
-@pytest.fixture(scope="module")
-def url(checkpoint):
-    with reward_servers.serving(["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0"]) as (_, url):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def client(url):
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 def own_logprobs(opened, ids):

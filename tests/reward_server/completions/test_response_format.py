@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-from support import reward_servers
-from support.tiny_checkpoint import write_tiny_checkpoint
 
 pytest.importorskip("llguidance")
 import jsonschema_rs
@@ -27,18 +25,6 @@ SCHEMA = {
 }
 SAMPLING = ({"temperature": 0}, {"seed": 3}, {"seed": 4, "temperature": 2.0, "top_p": 0.9, "frequency_penalty": 0.5})
 PROMPT = "Translate Guten Morgen"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def client(checkpoint):
-    command = ["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0"]
-    with reward_servers.serving(command) as (_, url):
-        yield openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 def of_schema(schema):

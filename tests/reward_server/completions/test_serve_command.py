@@ -12,10 +12,9 @@ import requests
 from support import reward_servers
 from support.command_line import grrm, mistake
 from support.judged_groups import judge_over
-from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.open import open_checkpoint, open_model, open_servers
+from grrm.engine.open import open_checkpoint, open_servers
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.judges.verifier import VerifierOptions
@@ -25,29 +24,8 @@ PROMPT = "Translate Guten Morgen"
 LONG = 20_000  # tokens that take the tiny model many seconds
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", max_positions=30_000)
-
-
-@pytest.fixture(scope="module")
-def opened(checkpoint):
-    return open_model(checkpoint)
-
-
 def serving(checkpoint, *options, **variables):
     return reward_servers.serving(["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0", *options], **variables)
-
-
-@pytest.fixture(scope="module")
-def url(checkpoint):
-    with serving(checkpoint) as (_, url):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def client(url):
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 def own_answers(opened, prompt, n=1, seed=0, **params):
@@ -139,8 +117,10 @@ def test_the_verifier_judge_works_against_it(url):
 
 def test_a_token_is_asked_for_and_what_was_accepted_is_answered_before_the_end(checkpoint):
     with serving(checkpoint, "--token-env", "SERVE_TOKEN", SERVE_TOKEN="s3cret") as (process, url):
-        with pytest.raises(openai.AuthenticationError):
+        assert requests.get(f"{url}/health", timeout=120).status_code == 200
+        with pytest.raises(openai.AuthenticationError) as refusal:
             openai.OpenAI(base_url=f"{url}/v1", api_key="wrong", max_retries=0).models.list()
+        assert refusal.value.code == "invalid_api_key"
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="s3cret", max_retries=0)
         asked = {"model": "tiny", "prompt": PROMPT, "temperature": 0}
         stream = iter(client.completions.create(**asked, max_tokens=2000, stream=True))

@@ -13,10 +13,8 @@ import pytest
 import requests
 from support import reward_servers
 from support.command_line import grrm, mistake
-from support.tiny_checkpoint import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
-from grrm.engine.open import open_model
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 120
@@ -25,14 +23,8 @@ PARAMS = {"max_tokens": 12, "temperature": 0.8, "n": 2, "logprobs": 0}
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model") / "tiny", max_positions=30_000)
-
-
-@pytest.fixture(scope="module")
-def expected(checkpoint):
+def expected(opened):
     """By prompt: texts and log-probabilities of an engine in one process."""
-    opened = open_model(checkpoint)
     answers = {}
     for prompt in PROMPTS:
         params = [

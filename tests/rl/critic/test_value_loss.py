@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from grrm.rl.critic.trainer import ValueInputs, value_loss
+from grrm.rl.critic.trainer import value_loss
 from grrm.rl.losses.aggregation import count_denominators
 
 MASK = np.array([[1, 1, 1], [1, 0, 0], [0, 0, 0]], dtype=np.float32)
@@ -15,8 +15,8 @@ OLD = np.array([[0.1, -0.3, 0.7], [0.2, 0.3, 0.4], [0.0, 0.0, 0.0]], dtype=np.fl
 
 def loss_of(values, returns, clip_range=0.5, mask=MASK, denominators=None):
     values_RT = paddle.to_tensor(values, stop_gradient=False)
-    inputs = ValueInputs(values_RT, *(paddle.to_tensor(one) for one in (OLD[: len(values)], returns, mask)))
-    output = value_loss(inputs, clip_range, denominators or count_denominators(mask, mask))
+    others = (paddle.to_tensor(one) for one in (OLD[: len(values)], returns, mask))
+    output = value_loss(values_RT, *others, clip_range, denominators or count_denominators(mask, mask))
     output.loss.backward()
     return float(output.loss), values_RT.grad.numpy(), {name: float(one) for name, one in output.metrics.items()}
 

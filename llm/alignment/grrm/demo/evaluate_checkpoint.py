@@ -15,7 +15,6 @@ from grrm.data.parquet import read_rows
 from grrm.demo.stages import write_json
 from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.entry import run_main
-from grrm.errors import UserError
 from grrm.evaluation.policy_eval import PolicyCodec, PolicyScores, evaluate
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
@@ -29,8 +28,8 @@ _PAYLOAD = ("greedy", "sampled", "greedy_response")
 @click.option("--model", type=click.Path(path_type=Path, file_okay=False), required=True)
 @click.option("--data", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-@click.option("--prompt-type", help="Default: what MODEL was trained with, as for the next.")
-@click.option("--extractor-type")
+@click.option("--prompt-type", required=True)
+@click.option("--extractor-type", required=True)
 @click.option("--samples", type=int, default=2, show_default=True)
 @click.option("--max-new-tokens", type=int, default=64, show_default=True)
 @click.option("--reference", type=click.Path(path_type=Path, file_okay=False), help="Measure the KL to this policy.")
@@ -40,8 +39,8 @@ def main(
     model: Path,
     data: Path,
     out: Path,
-    prompt_type: str | None,
-    extractor_type: str | None,
+    prompt_type: str,
+    extractor_type: str,
     samples: int,
     max_new_tokens: int,
     reference: Path | None,
@@ -53,13 +52,12 @@ def main(
     from grrm.models.tokenizer import encoder, load_tokenizer, response_decoder, stop_tokens
 
     tasks = read_tasks(data)
-    requested, reads = trained_prompts(model, prompt_type, extractor_type)
     tokenizer = load_tokenizer(str(model))
     codec = PolicyCodec(
-        build_prompt=lambda task: render_prompt(task, requested),
+        build_prompt=lambda task: render_prompt(task, prompt_type),
         encode=encoder(tokenizer),
         decode=response_decoder(tokenizer),
-        extract=lambda response: extract_translation(response, reads),
+        extract=lambda response: extract_translation(response, extractor_type),
     )
     engine, stops = PaddleEngine.from_pretrained(model, precision=dtype), stop_tokens(tokenizer, "")
     generate = EngineGenerator(engine, max_new_tokens, stops)
@@ -70,21 +68,6 @@ def main(
         record["kl_to_reference"] = kl_to(reference, generate.sampled[: len(tasks)], tokenizer.pad_token_id, dtype)
     write_json(out, record)
     click.echo(f"chrF sampled {scores.sampled.chrf:.2f}, greedy {scores.greedy.chrf:.2f} on {scores.n_rows} rows")
-
-
-def trained_prompts(model: Path, prompt_type: str | None, extractor_type: str | None) -> tuple[str, str]:
-    """The prompt type and the extractor that are given, else those that MODEL was trained with."""
-    from grrm.models.trained_with import read_trained_with
-
-    record = read_trained_with(model)
-    chosen = prompt_type or record.prompt_type
-    if chosen is None:
-        raise UserError(f"'{model}' does not say with which prompts it was trained: give --prompt-type")
-    for name, value in (("prompt_type", prompt_type), ("extractor_type", extractor_type)):
-        trained = getattr(record, name)
-        if value and trained not in (None, value):
-            click.echo(f"'{model}' was trained with {name} {trained}; {value} is used")
-    return chosen, extractor_type or (record.reads if chosen == record.prompt_type else None) or chosen
 
 
 def read_tasks(path: Path) -> list[TranslationTask]:

@@ -78,9 +78,9 @@ class StageLine:
     are done, or after a minute.
     """
 
-    def __init__(self, console: Console, label: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console, self.label, self._clock = console, label, clock
-        self._started_s = self._line_s = clock()
+    def __init__(self, console: Console, label: str) -> None:
+        self.console, self.label = console, label
+        self._started_s = self._line_s = time.monotonic()
         self._line_step = 0
         self._first: tuple[int, float] | None = None
         self._stale_step: int | None = None
@@ -104,22 +104,22 @@ class StageLine:
         if self._is_new:  # a step that is there already was made by an earlier attempt and tells nothing about the pace
             self._is_new, self._stale_step = False, seen.step if seen else None
         if seen is not None and self._first is None and seen.step != self._stale_step:
-            self._first = (seen.step, self._clock())
+            self._first = (seen.step, time.monotonic())
         if self._live is not None:
             self._live.update(Text(self._text(seen), no_wrap=True, overflow="ellipsis"))
         elif self._is_due(seen):
-            self._line_s, self._line_step = self._clock(), seen.step if seen else 0
+            self._line_s, self._line_step = time.monotonic(), seen.step if seen else 0
             self._print(self._text(seen))
 
     def _is_due(self, seen: StepSeen | None) -> bool:
-        waited_s = self._clock() - self._line_s
+        waited_s = time.monotonic() - self._line_s
         if waited_s < _SECONDS_BETWEEN_LINES or waited_s >= _LONGEST_SILENCE_S:
             return waited_s >= _LONGEST_SILENCE_S
         return bool(seen and seen.total and (seen.step - self._line_step) * 10 >= seen.total)
 
     def _text(self, seen: StepSeen | None) -> str:
         if seen is None:
-            return f"{self.label}  {format_seconds(self._clock() - self._started_s)}"
+            return f"{self.label}  {format_seconds(time.monotonic() - self._started_s)}"
         steps = f"step {seen.step}/{seen.total}" if seen.total else f"step {seen.step}"
         numbers = [f"{key} {value:.4g}" for key, value in seen.numbers.items()]
         return "  ".join([self.label, steps, *numbers, *self._remaining(seen)])
@@ -127,7 +127,7 @@ class StageLine:
     def _remaining(self, seen: StepSeen) -> list[str]:
         if self._first is None or not seen.total or seen.step <= self._first[0] or seen.step >= seen.total:
             return []
-        pace_s = (self._clock() - self._first[1]) / (seen.step - self._first[0])
+        pace_s = (time.monotonic() - self._first[1]) / (seen.step - self._first[0])
         return [f"{format_seconds(pace_s * (seen.total - seen.step))} left"]
 
     def _print(self, line: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +62,11 @@ def pick_samples(results: Results, per_kind: int = 4) -> list[Sample]:
     for kind, rows in choices.items():
         for row in [row for row in rows if row not in chosen][:per_kind]:
             chosen[row] = kind
-    return [_as_kind(samples[row], kind) for row, kind in chosen.items()]
+    return [replace(samples[row], kind=kind) for row, kind in chosen.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownGroup:
-    """One rollout group for the report, as `rollout_dump.group_record` wrote it."""
-
-    title: str
-    record: Mapping[str, Any]
-
-
-def pick_groups(out: Path, results: Results) -> list[ShownGroup]:
-    """Per algorithm the most telling group of the first and of the last dumped step of the first seed.
+def pick_groups(out: Path, results: Results) -> list[tuple[str, Mapping[str, Any]]]:
+    """Per algorithm the most telling group of the first and of the last dumped step of the first seed, with a title.
 
     The most telling group is the one whose rewards differ most; ties go to the one dumped first.
     """
@@ -86,7 +78,7 @@ def pick_groups(out: Path, results: Results) -> list[ShownGroup]:
         first, last = _first_and_last(read_rollouts(folder))
         for group in (first, last):
             if group is not None:
-                shown.append(ShownGroup(f"{TITLES[algorithm]}, step {group['step']}", group))
+                shown.append((f"{TITLES[algorithm]}, step {group['step']}", group))
     return shown
 
 
@@ -123,10 +115,6 @@ def _sample(examples: Mapping[str, Sequence[Mapping[str, Any]]], row: int) -> Sa
         chrfs = sentence_chrfs([greedy, sampled], [facts["reference"]] * 2)
         outputs.append(Output(policy, greedy, chrfs[0], sampled, chrfs[1]))
     return Sample("", facts["source"], facts["src_lang"], facts["trg_lang"], facts["reference"], tuple(outputs))
-
-
-def _as_kind(sample: Sample, kind: str) -> Sample:
-    return Sample(kind, sample.source, sample.src_lang, sample.trg_lang, sample.reference, sample.outputs)
 
 
 def _of(sample: Sample, policy: str) -> float:

@@ -47,11 +47,13 @@ def build_rewarder(
         return RuleRewardStage(config.rule_reward, shaping, policy)
     if config.use_rm_server and config.reward_protocol == "paddlenlp":
         return RowRewardStage(reward_client(config), shaping, eos_text)
-    judge = _judge(config) if config.reward_routes is None else routed_judge(config)
+    judge: Judge = _judge(config) if config.reward_routes is None else routed_judge(config)
     credit = None
     if locate is not None and ADVANTAGE_RULES[config.advantage_rule].needs_spans:
         credit = SpanCredit(locate, config.span_severities, judge.name)
-    return RewardStage(_gated(judge, config), shaping, policy, credit)
+    if config.reward_gates:
+        judge = GatedJudge(judge, read_gates(config.reward_gates))
+    return RewardStage(judge, shaping, policy, credit)
 
 
 def routed_judge(config: RLConfig) -> RoutedJudge:
@@ -99,10 +101,6 @@ def _judge(config: RLConfig) -> Judge:
     return ServerJudge(reward_client(config)) if config.use_rm_server else _judge_inside(config)
 
 
-def _gated(judge: Judge, config: RewardConfig) -> Judge:
-    return GatedJudge(judge, read_gates(config.reward_gates)) if config.reward_gates else judge
-
-
 def _judge_inside(config: RLConfig) -> Judge:
     """The judge in this process. Raises UserError for one that cannot be opened."""
     if config.reward_sources is not None:
@@ -139,10 +137,11 @@ def judges_by_phase(config: RewardConfig) -> bool:
 
 def reward_client(config: RewardConfig) -> RewardClient:
     """The client of the servers that the argument file names. Raises UserError when its settings cannot work."""
+    file = config.reward_token_file
     return RewardClient(
         config.reward_server or [],
         protocol=config.reward_protocol,
-        token=_token(config.reward_token_file),
+        token=None if file is None else token_from_file(file, f"reward_token_file '{file}'"),
         connect_timeout_s=config.reward_connect_timeout_s,
         read_timeout_s=config.reward_read_timeout_s,
         deadline_s=config.reward_deadline_s,
@@ -216,7 +215,3 @@ def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
             f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}): start it, or correct "
             "reward_server"
         ) from error
-
-
-def _token(path: str | None) -> str | None:
-    return None if path is None else token_from_file(path, f"reward_token_file '{path}'")

@@ -18,7 +18,6 @@ from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardClient
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.group_filter import ConstantScoreAlarm
-from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import FINAL_RULES, parts_of, rule_of_row, rule_reward_function
 from grrm.rewards.shaping import OverlongConfig, ShapedRewards, ShapingConfig, overlong_penalty, shape_rewards
 from grrm.rl.records import Judged, Rolled, Scored
@@ -148,7 +147,8 @@ class RuleRewardStage:
         }
         if rule in map(rule_reward_function, FINAL_RULES):
             return Judged(rolled, row_rewards=tuple(result.score for result in results), measures=parts)
-        return Judged(rolled, _verdict(results), measures=parts)
+        scores = tuple(result.score if result.valid_answer else None for result in results)
+        return Judged(rolled, Verdict(tuple(result.status for result in results), scores), measures=parts)
 
     def shape(self, judged: Judged) -> ShapedRewards:
         """See `Rewarder`."""
@@ -190,10 +190,3 @@ def _ground_truth(group: Group) -> str:
     if group.task.reference is None:
         raise ValueError(f"group {group.group_id!r} has no ground truth")
     return group.task.reference
-
-
-def _verdict(results: Sequence[RankingReward]) -> Verdict:
-    return Verdict(
-        tuple(result.status for result in results),
-        tuple(result.score if result.valid_answer else None for result in results),
-    )

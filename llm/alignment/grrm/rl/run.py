@@ -168,14 +168,9 @@ def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
         step = int(best.rpartition("-")[2]) if best else trainer.state.global_step
         has_references = not config.use_rule_reward  # which reads a ground truth there
         lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, has_references=has_references)
-    tell(args, lines)
-    mark_finished(trainer, config)
-
-
-def tell(args: TrainingArguments, lines: Sequence[str]) -> None:
-    """Lines for the console, of the first process."""
     if args.process_index == 0:
         print("\n".join(lines), file=sys.stderr, flush=True)
+    mark_finished(trainer, config)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """Console output of a run: sample groups as a table, and progress with the remaining time.
 
 On a terminal these are a rich table and a tqdm bar; anywhere else they are plain lines, few enough to read in a log.
-Only rank 0 should show them: pass `enabled=False` elsewhere.
+Only rank 0 should show them.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -21,15 +21,11 @@ _LONGEST_SILENCE_S = 60.0
 _LONGEST_TEXT = 400
 
 
-def show_groups(
-    records: Sequence[Mapping[str, Any]], *, max_groups: int = 2, console: Console | None = None, enabled: bool = True
-) -> None:
+def show_groups(records: Sequence[Mapping[str, Any]], *, max_groups: int, console: Console | None = None) -> None:
     """Print the first `max_groups` records of `rollout_dump.group_record`: every candidate with its numbers.
 
     Text is shown as it is, never as markup or as control characters.
     """
-    if not enabled:
-        return
     console = console or Console()
     for record in records[:max_groups]:
         if console.is_terminal:
@@ -53,7 +49,7 @@ class StepProgress:
     """Progress over `total` steps of which `initial` were done by an earlier run.
 
     Off a terminal it prints a line at the first and the last step, and in between at most every ten seconds: when
-    another 10 % of the steps are done, or after a minute. `clock` is replaceable for tests.
+    another 10 % of the steps are done, or after a minute.
     """
 
     def __init__(
@@ -61,30 +57,25 @@ class StepProgress:
         total: int,
         *,
         initial: int = 0,
-        description: str = "training",
-        enabled: bool = True,
+        description: str,
         stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self.initial, self.description, self.enabled = total, initial, description, enabled
+        self.total, self.initial, self.description = total, initial, description
         self._stream = stream or sys.stderr
-        self._clock = clock
-        self._started_s = self._line_s = clock()
+        self._started_s = self._line_s = time.monotonic()
         self._line_step: int | None = None
         self._bar: Any = None
-        if enabled and self._stream.isatty():
+        if self._stream.isatty():
             self._bar = tqdm(total=total, initial=initial, desc=description, file=self._stream, dynamic_ncols=True)
 
     def update(self, step: int, **shown: float | None) -> None:
         """`step` steps are done in all; `shown` are the few numbers to print beside them (None is left out)."""
-        if not self.enabled:
-            return
         numbers = {key: f"{value:.4g}" for key, value in shown.items() if value is not None}
         if self._bar is not None:
             self._bar.set_postfix(numbers, refresh=False)
             self._bar.update(step - self._bar.n)
         elif self._line_is_due(step):
-            self._line_step, self._line_s = step, self._clock()
+            self._line_step, self._line_s = step, time.monotonic()
             text = " ".join(f"{key} {value}" for key, value in numbers.items())
             line = f"{self.description}: step {step}/{self.total} {text}".rstrip()
             print(f"{line}{self._remaining(step)}", file=self._stream, flush=True)
@@ -97,7 +88,7 @@ class StepProgress:
     def _line_is_due(self, step: int) -> bool:
         if self._line_step is None or step >= self.total:
             return step != self._line_step
-        waited_s = self._clock() - self._line_s
+        waited_s = time.monotonic() - self._line_s
         if waited_s < _SECONDS_BETWEEN_LINES:
             return False
         return waited_s >= _LONGEST_SILENCE_S or (step - self._line_step) * 10 >= self.total
@@ -106,7 +97,7 @@ class StepProgress:
         done = step - self.initial
         if done <= 0 or step >= self.total:
             return ""
-        remaining_s = (self._clock() - self._started_s) / done * (self.total - step)
+        remaining_s = (time.monotonic() - self._started_s) / done * (self.total - step)
         return f", {format_seconds(remaining_s)} left"
 
 

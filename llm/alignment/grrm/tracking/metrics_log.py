@@ -84,7 +84,7 @@ FILE_NAME = "metrics.jsonl"
 VERDICT_FILE = "verdict.json"  # beside it, at the end of an RL run: whether training helped
 
 
-class MetricsLog:
+class MetricsLog(StepLines):
     """Writes `metrics.jsonl` in `folder`. Only rank 0 should own one.
 
     `first_step` is the first step this run will log: lines of that step or later, left by a run that was
@@ -92,16 +92,11 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path, first_step: int = 0) -> None:
-        self._lines = StepLines(Path(folder) / FILE_NAME, first_step)
-
-    @property
-    def path(self) -> Path:
-        """The file of the lines."""
-        return self._lines.path
+        super().__init__(Path(folder) / FILE_NAME, first_step)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append one line; a value that is not finite is written as null, with a warning."""
-        self._lines.append([{"step": int(step), **{key: value for key, value in metrics.items() if key != "step"}}])
+        self.append([{"step": int(step), **{key: value for key, value in metrics.items() if key != "step"}}])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

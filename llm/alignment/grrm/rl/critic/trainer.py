@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +32,19 @@ from grrm.training.model_setup import check_fit, load_part, weights_dtype
 from grrm.training.topology import Topology
 
 
-@dataclass(frozen=True, eq=False)
-class ValueInputs:
-    """One micro-batch; R indexes responses, T their tokens. What stands outside the mask is never read.
-
-    values_RT: value of the state before each token under the critic being trained; carries the gradient.
-    old_values_RT: the same under the critic that the rollout was scored with; a constant.
-    returns_RT: what the values should have been, see ``grrm.algorithms.advantages.gae``; a constant.
-    mask_RT: 1 on the tokens of responses that have a reward, 0 elsewhere.
-    """
-
-    values_RT: paddle.Tensor
-    old_values_RT: paddle.Tensor
-    returns_RT: paddle.Tensor
-    mask_RT: paddle.Tensor
-
-
-def value_loss(inputs: ValueInputs, clip_range: float, denominators: Denominators) -> LossOutput:
+def value_loss(
+    values_RT: paddle.Tensor,
+    old_RT: paddle.Tensor,
+    returns_RT: paddle.Tensor,
+    mask_RT: paddle.Tensor,
+    clip_range: float,
+    denominators: Denominators,
+) -> LossOutput:
     """Return the mean over tokens of ``0.5 * max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)``.
+
+    ``values_RT`` are of the states before each token, ``old_RT`` the same under the critic that the rollout was scored
+    with, and ``returns_RT`` what they should have been, see ``grrm.algorithms.advantages.gae``. ``mask_RT`` is 1 on the
+    tokens of responses that have a reward; what stands outside it is never read.
 
     A value that has left the range has no gradient, unless it is farther from the return than the clipped one. Source:
     the clipped value loss of OpenAI Baselines' PPO2; Engstrom et al., arXiv 2005.12729, section 3. ``denominators``
@@ -59,10 +53,7 @@ def value_loss(inputs: ValueInputs, clip_range: float, denominators: Denominator
     Metrics: value_loss; value_clipfrac, the share of tokens whose clipped error is the larger one; value_mean.
     Degenerate: no tokens give 0 with zero gradient.
     """
-    mask_RT = inputs.mask_RT
-    values_RT, old_RT, returns_RT = (
-        keep(numbers_RT, mask_RT) for numbers_RT in (inputs.values_RT, inputs.old_values_RT, inputs.returns_RT)
-    )
+    values_RT, old_RT, returns_RT = (keep(numbers_RT, mask_RT) for numbers_RT in (values_RT, old_RT, returns_RT))
     # Of bounds and not of the difference, whose rounding would make values within them look clipped.
     clipped_RT = paddle.minimum(paddle.maximum(values_RT, old_RT - clip_range), old_RT + clip_range)
     error_RT, clipped_error_RT = (values_RT - returns_RT) ** 2, (clipped_RT - returns_RT) ** 2
@@ -163,9 +154,7 @@ class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
             )
         )
         values_RT = tokens.to_rows(model(**tokens.model_inputs()))
-        output = value_loss(
-            ValueInputs(values_RT, old_RT, returns_RT, mask_RT), self.config.clip_range_value, denominators
-        )
+        output = value_loss(values_RT, old_RT, returns_RT, mask_RT, self.config.clip_range_value, denominators)
         self._shares.append({name: float(value) for name, value in output.metrics.items()})
         loss = output.loss * (self.plan.micro_batches_per_update * self.ranks.size)
         return (loss, None) if return_outputs else loss

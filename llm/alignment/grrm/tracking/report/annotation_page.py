@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.gqm.languages import display_name
-from grrm.tracking.report.page import embedded_json, page_environment, page_files, policy_hash, write_bytes
+from grrm.tracking.report.page import page_files, scripted_page, write_bytes
 
 
 def write_annotation_page(data: Mapping[str, Any], path: Path) -> None:
@@ -21,16 +21,4 @@ def write_annotation_page(data: Mapping[str, Any], path: Path) -> None:
         "languages": {language: display_name(language) for language in languages},
         "strings": json.loads(page_files("annotation/strings.json")),
     }
-    content = (
-        page_environment()
-        .get_template("run_report.html.jinja")
-        .render(
-            title="Annotation",
-            data=embedded_json(shown),
-            script=script,
-            style=style,
-            script_hash=policy_hash(script),
-            style_hash=policy_hash(style),
-        )
-    )
-    write_bytes(path, content.encode("utf-8", "replace"))
+    write_bytes(path, scripted_page("Annotation", shown, script, style).encode("utf-8", "replace"))

@@ -54,6 +54,22 @@ def embedded_json(value: Any) -> Markup:
     return Markup(text.translate(_UNSAFE))
 
 
+def scripted_page(title: str, data: Any, script: Markup, style: Markup) -> str:
+    """The page that `script` draws of `data`. Its policy allows its own script and style only."""
+    return (
+        page_environment()
+        .get_template("run_report.html.jinja")
+        .render(
+            title=title,
+            data=embedded_json(data),
+            script=script,
+            style=style,
+            script_hash=policy_hash(script),
+            style_hash=policy_hash(style),
+        )
+    )
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file that appears whole or not at all."""
     with atomic_path(path) as temporary:

@@ -13,7 +13,7 @@ from grrm.data.atomic import check_writable
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import FILE_NAME, VERDICT_FILE, read_metrics
 from grrm.tracking.report.facts import held_out, metric_columns, run_facts, training_reward
-from grrm.tracking.report.page import embedded_json, page_environment, page_files, policy_hash, write_bytes
+from grrm.tracking.report.page import page_files, scripted_page, write_bytes
 from grrm.tracking.report.selection import (
     ANALYSIS_LENGTH,
     GroupKey,
@@ -134,15 +134,8 @@ def render(data: Mapping[str, Any]) -> str:
     script = Markup(licence) + page_files("uplot/uPlot.iife.min.js", *(f"browser/{name}.js" for name in SCRIPTS))
     style = page_files("style.css", "uplot/uPlot.min.css", "browser/report.css")
     strings = json.loads(page_files("browser/strings.json"))
-    template = page_environment().get_template("run_report.html.jinja")
-    return template.render(
-        title=", ".join(run["name"] for run in data["runs"]),
-        data=embedded_json({**data, "strings": strings}),
-        script=script,
-        style=style,
-        script_hash=policy_hash(script),
-        style_hash=policy_hash(style),
-    )
+    title = ", ".join(run["name"] for run in data["runs"])
+    return scripted_page(title, {**data, "strings": strings}, script, style)
 
 
 def _run(run: Path, name: str, survey: Survey, settings: Mapping[str, Any] | None) -> dict[str, Any]:
