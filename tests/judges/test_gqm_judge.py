@@ -18,17 +18,12 @@ def distinct(generator, **settings):
     return DistinctJudge(GQMJudge(generator, **settings))
 
 
-def test_prompt_lists_each_distinct_translation_once_in_order_of_appearance(scripted):
+def test_prompt_lists_each_distinct_translation_once_and_scores_reach_every_copy(scripted):
     generator = scripted({"SRC": [REPLY]})
-    distinct(generator).judge([group_of(["x", None, "y", "x"])])
+    verdict = distinct(generator).judge([group_of(["x", None, "y", "x"])])[0]
     (prompt,) = generator.calls[0]["prompts"]
     assert "Translation A:\n```\nx\n```\nTranslation B:\n```\ny\n```\n" in prompt
     assert "Translation C" not in prompt
-
-
-def test_scores_reach_every_copy(scripted):
-    generator = scripted({"SRC": [REPLY]})
-    verdict = distinct(generator).judge([group_of(["x", None, "y", "x"])])[0]
     assert verdict.scores == (8.0, None, 3.0, 8.0)
     assert verdict.statuses == (Status.SCORED, Status.UNPARSABLE_CANDIDATE, Status.SCORED, Status.DUPLICATE)
     assert verdict.ranking == (("c0", "c3"), ("c2",))
@@ -49,17 +44,13 @@ def test_candidates_for_a_source_that_hides_text_are_not_judged(scripted):
     assert verdict.statuses == (Status.UNSAFE_SOURCE, Status.UNSAFE_SOURCE, Status.UNSAFE_CANDIDATE)
 
 
-@pytest.mark.parametrize("texts", [["x", "x", "x"], ["x"], ["x", None], ["x", "\0"]])
+@pytest.mark.parametrize("texts", [["x", "x", "x"], ["x"], ["x", None, "\0"]])
 def test_group_with_one_distinct_translation_is_not_judged(scripted, texts):
     verdict = distinct(scripted({})).judge([group_of(texts)])[0]
-    assert {s for s, text in zip(verdict.statuses, texts, strict=True) if text == "x"} == {Status.SINGLE_CANDIDATE}
+    own = {"x": Status.SINGLE_CANDIDATE, None: Status.UNPARSABLE_CANDIDATE, "\0": Status.UNSAFE_CANDIDATE}
+    assert verdict.statuses == tuple(own[text] for text in texts)
     assert set(verdict.scores) == {None}
     assert verdict.attempts == 0
-
-
-def test_bad_candidates_of_an_unjudged_group_keep_their_own_status(scripted):
-    verdict = distinct(scripted({})).judge([group_of(["x", None, "\0"])])[0]
-    assert verdict.statuses == (Status.SINGLE_CANDIDATE, Status.UNPARSABLE_CANDIDATE, Status.UNSAFE_CANDIDATE)
 
 
 def test_prompt_one_token_over_the_limit_is_not_sent(scripted):

@@ -15,19 +15,15 @@ from grrm.rewards.rule_rewards import AnswerReward, grade_reward, parts_of, rule
 GOLD = '{"A": 7}'
 
 
-@pytest.mark.parametrize(("score", "credit"), [("7", 1.0), ("8", 0.8), ("5", 0.4), ("10", 0.2), ("3", 0.0), ("0", 0.0)])
-def test_credit_falls_with_the_distance(score, credit):
-    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD)
-    assert (found.score, found.score_reward, found.valid_answer) == (credit, credit, True)
-    assert found.ranking_reward is None
+CREDITS = [("7", 1.0), ("8", 0.8), ("5", 0.4), ("10", 0.2), ("3", 0.0), ("0", 0.0)]
+OF_THE_ORIGINAL = [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("", 0.0)]
 
 
-@pytest.mark.parametrize(
-    ("score", "credit"), [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("", 0.0)]
-)
-def test_the_originals_credit_falls_alike(score, credit):
-    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, compat=True)
-    assert (found.score, found.score_reward, found.valid_answer) == (credit, credit, True)
+@pytest.mark.parametrize("compat", [False, True])
+def test_credit_falls_with_the_distance_as_the_originals_does(compat):
+    for score, credit in OF_THE_ORIGINAL if compat else CREDITS:
+        found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, compat=compat)
+        assert found == RankingReward(credit, True, None, credit)
 
 
 def test_a_score_of_one_line_is_read_whole():
