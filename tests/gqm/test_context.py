@@ -74,14 +74,6 @@ def test_candidates_cannot_imitate_context():
     assert prompt.count("\nSource text:\n") == 2
 
 
-@pytest.mark.parametrize(
-    "show", [lambda task: group_prompt(task, TEXTS, "score", False, 1), lambda task: ranker_prompt(task, "Tower", 1)]
-)
-def test_a_task_of_which_nobody_knows_the_document_is_a_sentence(show):
-    with pytest.raises(UserError, match=r"1 preceding segments .*columns document and position"):
-        show(TranslationTask("Vier", "de", "en"))
-
-
 def test_a_prompt_that_is_a_complete_text_takes_no_context():
     with pytest.raises(UserError, match="SSR"):
         ranker_prompt(TASK, "SSR", 1)

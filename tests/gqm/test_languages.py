@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.gqm.languages import CANDIDATE_IDS, LANG_CODES, LANG_NAMES, TOWER_LANGS, display_name, language_code
+from grrm.gqm.languages import LANG_CODES, LANG_NAMES, TOWER_LANGS, display_name, language_code
 
 # Codes of FLORES-200.
 FLORES = """
@@ -29,10 +29,6 @@ wol_Latn xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans zho_Hant zsm_Latn zul_Latn
 def test_every_code_has_a_name_and_finds_its_way_back():
     assert len(LANG_NAMES) == 17
     assert [language_code(display_name(code)) for code in LANG_NAMES] == list(LANG_NAMES)
-
-
-def test_ukrainian_is_known_to_judge_and_trainer_alike():
-    assert display_name("uk") == "Ukrainian"
 
 
 NAMES_OF_TAGS = {
@@ -133,10 +129,6 @@ def test_a_language_has_one_name_or_is_the_users_mistake(lang):
 def test_tower_languages_keep_the_order_that_seeded_augmentation_draws_from():
     assert " ".join(TOWER_LANGS) == "en de fr nl it es pt ko ru zh"
     assert set(TOWER_LANGS) <= set(LANG_NAMES)
-
-
-def test_candidates_are_named_a_to_z():
-    assert "".join(CANDIDATE_IDS) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @pytest.mark.parametrize(

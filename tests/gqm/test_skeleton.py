@@ -3,7 +3,6 @@ from __future__ import annotations
 import sys
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,19 +62,3 @@ def test_the_other_parsers_take_any_text(text):
     single, truncated = compat.sqm_extract_score(text), compat.qe_extract_score(text)
     assert single is None or single == truncated
     assert compat.qe_score_reward(text, 5) in (0.0, 0.2, 0.4, 0.8, 1.0)
-
-
-def test_quirks_that_the_grammar_does_not_share():
-    assert compat.group_extract_scores("why\nB: 9, A: 4", "score", 2) == [9, 4]
-    assert compat.group_extract_scores("why\nA: 999, B: -5, Z: 1,", "ranking_score", 2) == [999, -5]
-    assert compat.gqm_extract_score("A: 8, A: 7, B: 3", "ranking_score", 2) == [7, 3]
-    assert compat.gqm_extract_score("A > B", "ranking", 2) == [1, 0]
-    assert compat.group_extract_scores("A > B", "ranking", 2) == [2, 1]
-    assert compat.sqm_extract_score("85") == 5
-
-
-@pytest.mark.parametrize(
-    ("score", "reward"), [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("x", 0.0)]
-)
-def test_the_reward_of_a_single_score_falls_with_its_distance(score, reward):
-    assert compat.qe_score_reward(f"wrong\n{score}", "7") == reward

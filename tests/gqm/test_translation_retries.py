@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from grrm.gqm.extraction import (
     TranslationDraws,
     draw_translations,
-    extract_translation,
     retry_temperature,
 )
 
@@ -41,13 +40,6 @@ def test_a_single_bad_reply_has_all_replies_of_its_source_drawn_again():
     assert not draws.is_complete
 
 
-def test_without_retries_every_source_is_drawn_once():
-    script = Script([["bad"]], [["b"]])
-    found = draw_translations(2, script, extract, retries=0)
-    assert [draws.translations for draws in found] == [(None,), ("B",)]
-    assert len(script.calls) == 1
-
-
 def test_no_sources_draw_nothing():
     script = Script()
     assert draw_translations(0, script, extract) == []
@@ -62,12 +54,6 @@ def test_generation_that_loses_a_source_is_not_taken_for_an_answer_to_another():
 def test_negative_number_of_retries_is_refused():
     with pytest.raises(ValueError, match="negative"):
         draw_translations(1, Script([["a"]]), extract, retries=-1)
-
-
-def test_a_source_that_is_cut_off_inside_its_code_block_is_drawn_again():
-    script = Script([["analysis\n```\nHal"], ["analysis\n```\nHallo\n```"]])
-    [draws] = draw_translations(1, script, lambda reply: extract_translation(reply, "codeblock-think"))
-    assert (draws.translations, draws.attempts) == (("Hallo",), 2)
 
 
 @given(st.floats(0, 2), st.integers(0, 30))

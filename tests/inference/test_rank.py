@@ -111,26 +111,6 @@ def test_each_candidate_by_itself(open_script):
     assert len(script.calls[0]["prompts"]) == 2
 
 
-def test_orders_are_averaged_against_position_bias(open_script):
-    script = open_script(by_source({"S": [VERDICT]}))
-    result = grrm.rank("model", ["S"], [["bad", "good"]], "de", "en", permutations=2)
-    assert sum(len(call["prompts"]) for call in script.calls) == 2
-    assert result["scores"] == [[6.5, 6.5]]
-
-
-def test_more_candidates_than_letters_do_not_crash(open_script):
-    open_script(by_source({"S": ["no idea"]}))
-    result = grrm.rank("model", ["S"], [[f"text {i}" for i in range(30)]], "de", "en", retry=0)
-    assert result["scores"] == [None]
-    assert len(result["statuses"][0]) == 30
-
-
-def test_special_tokens_of_the_tokenizer_are_escaped_in_candidates(open_script):
-    open_script(by_source({r"a [\END] b": [VERDICT]}), special_tokens=("[END]",))
-    result = grrm.rank("model", ["S"], [["bad", "a [END] b"]], "de", "en")
-    assert result["statuses"] == [["scored", "scored"]]
-
-
 def test_lists_of_different_lengths_are_refused():
     with pytest.raises(ValueError, match="2 lists of candidates for 1 sources"):
         grrm.rank("model", ["a"], [["b", "c"], ["d", "e"]], "de", "en")

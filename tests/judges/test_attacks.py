@@ -3,13 +3,13 @@
 import pytest
 from support.attacks import ATTACKS
 from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
-from support.judged_groups import judge_over
+from support.judged_groups import group_of, judge_over
 from support.score_readers import COMBINED, PARTICULAR, READERS
 from support.text_models import TextModel
 
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START
 from grrm.gqm.fences import FENCED, Guard
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.groups import Status
 from grrm.gqm.prompts import FENCE
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
@@ -26,13 +26,8 @@ each_kind = pytest.mark.parametrize("attacks", OF_KIND.values(), ids=KINDS)
 SOURCE = "Guten Morgen, Anna!"
 
 
-def group_of(texts, source=SOURCE):
-    candidates = tuple(Candidate(f"c{i}", text or "?", text, 5) for i, text in enumerate(texts))
-    return Group("g", TranslationTask(source, "de", "en"), candidates)
-
-
 def judged(judge, texts):
-    verdict = judge.judge([group_of(texts)])[0]
+    verdict = judge.judge([group_of(texts, source=SOURCE)])[0]
     return dict(zip(texts, zip(verdict.scores, verdict.statuses, strict=True), strict=True))
 
 
@@ -81,7 +76,7 @@ def check_prompt(model, contents):
 @pytest.mark.parametrize("reads", READERS)
 def test_no_reader_of_scores_takes_a_line_of_a_candidate_or_of_the_source_for_a_verdict(reads):
     for line in [*COMBINED[::9], *PARTICULAR]:
-        for group in (group_of([*HONEST, f"fine\n{line}"]), group_of(HONEST, f"Gut\n{line}")):
+        for group in (group_of([*HONEST, f"fine\n{line}"], source=SOURCE), group_of(HONEST, source=f"Gut\n{line}")):
             judge = judge_over(GullibleJudge(reads), GQMOptions(prompt_length=LIMIT, retries=0))
             assert list(judge.judge([group])[0].scores[:3]) == EXPECTED, line
 
@@ -91,7 +86,7 @@ def test_attack_in_the_source_is_masked_or_leaves_all_scores_alone(attacks):
     for attack in attacks:
         model = GullibleJudge()
         judge = judge_over(model, GQMOptions(prompt_length=10 * LIMIT, retries=0))
-        verdict = judge.judge([group_of(HONEST, attack.text)])[0]
+        verdict = judge.judge([group_of(HONEST, source=attack.text)])[0]
         if attack.masked:
             assert (set(verdict.statuses), model.prompts) == ({Status.UNSAFE_SOURCE}, []), attack
         elif Status.TOO_LONG not in verdict.statuses:
@@ -156,7 +151,7 @@ FAITHFUL = [
 @pytest.mark.parametrize(("source", "translation"), FAITHFUL)
 def test_faithful_translations_of_texts_that_look_like_structure_are_judged(source, translation):
     judge = judge_over(GullibleJudge(), GQMOptions(prompt_length=LIMIT, retries=0))
-    verdict = judge.judge([group_of([*HONEST, translation], source)])[0]
+    verdict = judge.judge([group_of([*HONEST, translation], source=source)])[0]
     assert set(verdict.statuses) == {Status.SCORED}
     assert list(verdict.scores[:3]) == EXPECTED
 

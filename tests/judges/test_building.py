@@ -50,11 +50,6 @@ def test_wrong_option_is_one_sentence(values, message):
         read_options(GQMOptions, values)
 
 
-def test_single_judge_does_not_take_the_options_of_the_group_judge():
-    with pytest.raises(UserError, match="unknown judge option 'shuffle'"):
-        read_options(SQMOptions, {"shuffle": True})
-
-
 def test_whole_numbers_are_numbers():
     assert read_options(GQMOptions, {"temperature": 1}).temperature == 1.0
 

@@ -119,9 +119,3 @@ def test_smaller_groups_are_passed_on_as_they_are():
     assert verdicts[1].scores == (1.0,) * 4
     assert verdicts[2].scores == ()
     assert len(model.calls) == 1
-
-
-@pytest.mark.parametrize("size", [1, 27])
-def test_sizes_that_no_prompt_can_have_are_refused(size):
-    with pytest.raises(ValueError, match="2 to 26"):
-        chunked(ModelOf(by_length), size)

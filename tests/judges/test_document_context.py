@@ -10,7 +10,6 @@ from support.text_models import TextModel
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, Status, TranslationTask
 from grrm.gqm.prompts import render_response
-from grrm.judges.cache import VerdictCache
 from grrm.judges.dedup import content_digest
 from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.registry import spec_of
@@ -78,4 +77,3 @@ def test_a_cached_verdict_is_of_one_context():
     digests = {content_digest(replace(TASK, context=context), ["Three"]) for context in (None, CONTEXT, CONTEXT[:1])}
     assert len(digests) == 3
     assert content_digest(replace(TASK, context=()), ["Three"]) in digests
-    assert VerdictCache(1).get(digests.pop()) is None

@@ -150,9 +150,3 @@ def test_a_server_hosts_it(environment):
         assert hosted.model == "wmt22-cometkiwi-da"
     finally:
         hosted.judge.worker.close()
-
-
-@pytest.mark.parametrize(("name", "title"), [("comet", "COMET"), ("cometkiwi", "CometKiwi"), ("bleurt", "BLEURT")])
-def test_a_metric_without_an_environment_is_named(tmp_path, name, title):
-    with pytest.raises(UserError, match=f"^{title} has no environment at"):
-        opened_metric(name, tmp_path / "missing", seconds=1.0)

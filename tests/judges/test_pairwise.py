@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.converter_rows import converted
 from support.converter_rows import group as group_row
-from support.judged_groups import judge_over
+from support.judged_groups import group_of, judge_over
 from support.text_models import TIMEOUT, TextModel
 
 from grrm.data.converters.gqm_pairs import convert_sft_pairwise
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.groups import Group, Status
 from grrm.gqm.prompts import pairwise_prompt
 from grrm.judges.interface import GeneratedText, TokenChoices
 from grrm.judges.registry import spec_of
@@ -47,11 +47,6 @@ class BradleyTerryModel(TextModel):
         return GeneratedText("A", "length", 1, (TokenChoices("A", choices),))
 
 
-def group(*texts: str | None, source: str = "source") -> Group:
-    candidates = tuple(Candidate(f"c{number}", text or "?", text, 3) for number, text in enumerate(texts))
-    return Group("g", TranslationTask(source, "en", "de"), candidates)
-
-
 def judged(model: BradleyTerryModel, *groups: Group, **options: Any) -> Any:
     return judge_over(model, spec_of("pairwise").read(options)).judge(groups)
 
@@ -60,7 +55,7 @@ def judged(model: BradleyTerryModel, *groups: Group, **options: Any) -> Any:
 def test_scores_are_the_strengths_whatever_the_place(values: list[float], bias: float) -> None:
     strengths = {f"text {number}": value for number, value in enumerate(values)}
     model = BradleyTerryModel(strengths, bias)
-    (verdict,) = judged(model, group(*strengths))
+    (verdict,) = judged(model, group_of(list(strengths)))
     mean = sum(values) / len(values)
     assert verdict.scores == pytest.approx([10 / (1 + math.exp(mean - value)) for value in values])
     assert len(model.prompts) == len(values) * (len(values) - 1)
@@ -68,7 +63,9 @@ def test_scores_are_the_strengths_whatever_the_place(values: list[float], bias: 
 
 def test_ranking_follows_and_copies_share_it() -> None:
     model = BradleyTerryModel({"one": 0.0, "two": 1.0})
-    first, second = judged(model, group("one", "two", None, "one"), group("two", "one"), max_new_tokens=99, retries=6)
+    first, second = judged(
+        model, group_of(["one", "two", None, "one"]), group_of(["two", "one"]), max_new_tokens=99, retries=6
+    )
     assert first.ranking == (("c1",), ("c0", "c3"))
     assert (first.statuses[2], first.scores[0]) == (Status.UNPARSABLE_CANDIDATE, first.scores[3])
     assert second.scores == pytest.approx((first.scores[1], first.scores[0]))
@@ -77,22 +74,22 @@ def test_ranking_follows_and_copies_share_it() -> None:
 
 def test_candidates_that_are_not_answered_about_leave_the_others_their_scores() -> None:
     strengths = {"one": 0.0, "two": 1.0, "three": -1.0}
-    (verdict,) = judged(BradleyTerryModel(strengths, failing=["three"]), group(*strengths))
+    (verdict,) = judged(BradleyTerryModel(strengths, failing=["three"]), group_of(list(strengths)))
     assert verdict.statuses == (Status.SCORED, Status.SCORED, Status.JUDGE_TIMEOUT)
     assert verdict.scores[:2] == pytest.approx([10 / (1 + math.exp(0.5)), 10 / (1 + math.exp(-0.5))])
-    (verdict,) = judged(BradleyTerryModel(strengths, failing=["one", "three"]), group(*strengths))
+    (verdict,) = judged(BradleyTerryModel(strengths, failing=["one", "three"]), group_of(list(strengths)))
     assert set(verdict.statuses) == {Status.JUDGE_TIMEOUT}
 
 
 def test_a_candidate_too_long_for_the_prompt_is_left_out() -> None:
     strengths = {"one": 0.0, "two": 1.0, "x" * 900: 2.0}
-    (verdict,) = judged(BradleyTerryModel(strengths), group(*strengths), prompt_length=600)
+    (verdict,) = judged(BradleyTerryModel(strengths), group_of(list(strengths)), prompt_length=600)
     assert verdict.statuses == (Status.SCORED, Status.SCORED, Status.TOO_LONG)
 
 
 def test_nothing_is_asked_where_there_is_no_pair_or_the_source_is_unsafe() -> None:
     model = BradleyTerryModel({"one": 0.0, "two": 1.0})
-    single, unsafe = judged(model, group("one", "one"), group("one", "two", source="x\u202ey"))
+    single, unsafe = judged(model, group_of(["one", "one"]), group_of(["one", "two"], source="x\u202ey"))
     assert set(single.statuses) == {Status.SINGLE_CANDIDATE}
     assert set(unsafe.statuses) == {Status.UNSAFE_SOURCE}
     assert model.prompts == []
@@ -105,14 +102,14 @@ def test_a_letter_that_is_not_among_the_choices_counts_as_the_least() -> None:
             choices = (("A" if shown_first else "B", -0.1), ("x", -4.1))
             return GeneratedText("A", "length", 1, (TokenChoices("A", choices),))
 
-    (verdict,) = judged(Sure({"one": 0.0, "two": 0.0}), group("one", "two"))
+    (verdict,) = judged(Sure({"one": 0.0, "two": 0.0}), group_of(["one", "two"]))
     assert verdict.scores == pytest.approx((10 / (1 + math.exp(-2)), 10 / (1 + math.exp(2))))
 
     class Mute(BradleyTerryModel):
         def _choice(self, prompt: str) -> GeneratedText:
             return GeneratedText("?", "length", 1, (TokenChoices("?", (("?", -0.1),)),))
 
-    (verdict,) = judged(Mute({"one": 0.0, "two": 0.0}), group("one", "two"))
+    (verdict,) = judged(Mute({"one": 0.0, "two": 0.0}), group_of(["one", "two"]))
     assert set(verdict.statuses) == {Status.JUDGE_UNPARSABLE}
 
 

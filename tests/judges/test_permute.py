@@ -195,8 +195,3 @@ def test_groups_with_nothing_to_compare_pass_through():
         (Status.UNPARSABLE_CANDIDATE,),
         (),
     ]
-
-
-def test_no_permutations_are_refused():
-    with pytest.raises(ValueError, match="at least 1"):
-        reordered(ModelOf(by_length), 0)

@@ -82,11 +82,6 @@ def test_nothing_to_order_is_no_agreement_and_no_disagreement(first, second):
     assert kendall_tau_b(first, second) is None
 
 
-def test_scorings_of_different_candidates_cannot_be_compared():
-    with pytest.raises(ValueError, match="2 scores cannot be compared with 1"):
-        kendall_tau_b([1, 2], [1])
-
-
 @given(SCORES)
 def test_tau_is_symmetric_bounded_and_turns_its_sign_with_either_scoring(pairs):
     first, second = zip(*pairs, strict=True)
@@ -97,12 +92,6 @@ def test_tau_is_symmetric_bounded_and_turns_its_sign_with_either_scoring(pairs):
     if tau is not None:
         assert -1 - 1e-12 <= tau <= 1 + 1e-12
         assert reverse == pytest.approx(-tau)
-
-
-@given(st.permutations(range(6)))
-def test_without_ties_tau_counts_the_inversions(order):
-    inversions = sum(order[i] > order[k] for i, k in combinations(range(6), 2))
-    assert kendall_tau_b(range(6), order) == pytest.approx(1 - 2 * inversions / 15)
 
 
 def test_mean_over_pairs_leaves_out_those_without_an_order():

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.judged_groups import judge_over
+from support.judged_groups import group_of, judge_over
 from support.text_models import TIMEOUT, TextModel
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.interface import GeneratedText, TokenChoices
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.registry import spec_of
@@ -86,14 +85,9 @@ class DigitModel(TextModel):
         return GeneratedText("", "length", 1, (TokenChoices("0", self._behind_one(self.odds[text])),))
 
 
-def group(*texts: str) -> Group:
-    candidates = tuple(Candidate(f"c{number}", text, text, 3) for number, text in enumerate(texts))
-    return Group("g", TranslationTask("source", "en", "de"), candidates)
-
-
 def judged(judge: str, model: DigitModel, *texts: str, metrics: JudgeMetrics | None = None, **options: Any) -> Any:
     chosen = spec_of(judge).read({"score_reading": "expected", "retries": 0, **options})
-    return judge_over(model, chosen, metrics=metrics).judge([group(*texts)])[0]
+    return judge_over(model, chosen, metrics=metrics).judge([group_of(texts)])[0]
 
 
 def is_near(odds: Odds, score: float) -> bool:

@@ -1,13 +1,10 @@
+from support.judged_groups import group_of
+
 from grrm.gqm.chat import render_chatml
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
+from grrm.gqm.groups import Status
 from grrm.gqm.prompts import sqm_prompt
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.sqm import SQMJudge
-
-
-def group_of(texts, group_id="g", source="SRC0"):
-    candidates = tuple(Candidate(f"c{i}", text or "?", text, 5) for i, text in enumerate(texts))
-    return Group(group_id, TranslationTask(source, "de", "en"), candidates)
 
 
 def test_each_distinct_translation_is_asked_about_once(scripted):
@@ -34,16 +31,6 @@ def test_one_unreadable_reply_leaves_the_other_scores(scripted):
     assert verdict.scores == (None, 7.0, None)
 
 
-def test_single_line_ten_is_ten_not_its_last_digit(scripted):
-    assert SQMJudge(scripted({"\nx\n": ["10"]})).judge([group_of(["x"])])[0].scores == (10.0,)
-
-
-def test_score_out_of_range_is_refused_in_every_mode(scripted):
-    for mode in ("exact", "tolerant", "compat"):
-        judge = SQMJudge(scripted({"\nx\n": ["wow\n99"]}), mode=mode, sampling=JudgeSampling(retries=0))
-        assert judge.judge([group_of(["x"])])[0].statuses == (Status.JUDGE_UNPARSABLE,)
-
-
 def test_a_reply_cut_off_in_the_middle_of_a_number_is_not_a_score(scripted):
     generator = scripted({"\nx\n": ["perfect\n1[cut]", "perfect\n10"], "\ny\n": ["good\n1[cut]", "good\n1[cut]"]})
     verdict = SQMJudge(generator, sampling=JudgeSampling(retries=1)).judge([group_of(["x", "y"])])[0]
@@ -66,7 +53,7 @@ def test_candidates_for_a_source_that_hides_text_are_not_asked_about(scripted):
 
 def test_too_long_and_unsafe_candidates_are_not_asked_about(scripted):
     generator = scripted({"\nx\n": ["fine\n7"]})
-    limit = len(render_chatml(sqm_prompt("SRC0", "x", "de", "en")))
+    limit = len(render_chatml(sqm_prompt("SRC", "x", "de", "en")))
     judge = SQMJudge(generator, prompt_length=limit)
     verdict = judge.judge([group_of(["x", "yy", "a\0b"])])[0]
     assert verdict.statuses == (Status.SCORED, Status.TOO_LONG, Status.UNSAFE_CANDIDATE)

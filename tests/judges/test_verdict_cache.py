@@ -5,7 +5,7 @@ from support.judged_groups import ModelOf, by_length, group_of
 from support.text_models import TextModel
 
 from grrm.gqm.groups import Status
-from grrm.judges.cache import CachedJudge, VerdictCache
+from grrm.judges.cache import CachedJudge
 from grrm.judges.dedup import DistinctJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge
@@ -13,9 +13,9 @@ from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.sqm import SQMJudge
 
 
-def cached(model, cache=None, settings="", metrics=None, retries=0):
-    judge = GQMJudge(model, sampling=JudgeSampling(retries=retries), metrics=metrics or JudgeMetrics())
-    return DistinctJudge(CachedJudge(judge, cache or VerdictCache(8), settings))
+def cached(model, max_entries=8, metrics=None):
+    judge = GQMJudge(model, sampling=JudgeSampling(retries=0), metrics=metrics or JudgeMetrics())
+    return DistinctJudge(CachedJudge(judge, max_entries))
 
 
 def test_same_content_under_other_ids_is_not_asked_about_again():
@@ -44,13 +44,6 @@ def test_other_content_is_asked_about(other):
     assert len(model.prompts) == 2
 
 
-def test_judges_with_other_settings_do_not_share_verdicts():
-    cache, model = VerdictCache(8), ModelOf(by_length)
-    for settings in ("one", "two", "one"):
-        cached(model, cache, settings).judge([group_of(["a", "bb"])])
-    assert len(model.prompts) == 2
-
-
 def test_the_same_content_twice_in_one_call_is_asked_about_once():
     model, metrics = ModelOf(by_length), JudgeMetrics()
     groups = [group_of(["a", "bb"]), group_of(["x"], "lone"), group_of(["a", "bb", "bb"], "h")]
@@ -63,52 +56,43 @@ def test_the_same_content_twice_in_one_call_is_asked_about_once():
 def test_failures_are_asked_about_again():
     replies = iter([None, 5])
     model = ModelOf(score_all=lambda texts: [next_score] * 2 if (next_score := next(replies)) else [None])
-    cache = VerdictCache(8)
-    judge = cached(model, cache)
+    judge = cached(model)
     assert set(judge.judge([group_of(["a", "bb"])])[0].statuses) == {Status.JUDGE_UNPARSABLE}
-    assert cache.n_entries == 0
-    assert judge.judge([group_of(["a", "bb"])])[0].scores == (5.0, 5.0)
-    assert cache.n_entries == 1
+    for _ in range(2):
+        assert judge.judge([group_of(["a", "bb"])])[0].scores == (5.0, 5.0)
+    assert len(model.prompts) == 2
 
 
 def test_a_verdict_with_a_hole_that_the_judge_left_is_not_kept():
-    cache = VerdictCache(8)
     replies = iter(["fine\n7", "no idea", "fine\n7", "fine\n5"])
-    judge = CachedJudge(SQMJudge(TextModel(lambda prompt: next(replies)), sampling=JudgeSampling(retries=0)), cache)
+    judge = CachedJudge(SQMJudge(TextModel(lambda prompt: next(replies)), sampling=JudgeSampling(retries=0)), 8)
     assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, None)
-    assert cache.n_entries == 0
-    assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 5.0)
-    assert cache.n_entries == 1
-
-
-def test_groups_without_any_score_take_no_room():
-    cache = VerdictCache(8)
-    cached(ModelOf(by_length), cache).judge([group_of(["a"]), group_of([None]), group_of([])])
-    assert cache.n_entries == 0
+    for _ in range(2):
+        assert judge.judge([group_of(["a", "bb"])])[0].scores == (7.0, 5.0)
 
 
 def test_the_verdict_used_longest_ago_goes_first():
-    model, cache = ModelOf(by_length), VerdictCache(2)
-    judge = cached(model, cache)
+    model = ModelOf(by_length)
+    judge = cached(model, 2)
     first, second, third = (group_of(["a", text]) for text in ("bb", "ccc", "dddd"))
-    for group in (first, second, first, third):
+    for group in (first, group_of(["a"]), second, group_of([None]), first, group_of([]), third):
         judge.judge([group])
-    assert (cache.n_entries, len(model.prompts)) == (2, 3)
-    judge.judge([first])
     assert len(model.prompts) == 3
+    judge.judge([first])
+    assert len(model.prompts) == 3  # those without any score took no room
     judge.judge([second])
     assert len(model.prompts) == 4
 
 
 def test_more_groups_than_the_cache_holds_still_get_their_verdicts():
     groups = [group_of(["a", "b" * (i + 2)]) for i in range(5)]
-    verdicts = cached(ModelOf(by_length), VerdictCache(1)).judge([*groups, *groups])
+    verdicts = cached(ModelOf(by_length), 1).judge([*groups, *groups])
     assert [verdict.scores[1] for verdict in verdicts] == [2.0, 3.0, 4.0, 5.0, 6.0] * 2
 
 
 def test_threads_share_a_cache():
-    metrics, cache = JudgeMetrics(), VerdictCache(3)
-    judge = cached(ModelOf(by_length), cache, metrics=metrics)
+    metrics = JudgeMetrics()
+    judge = cached(ModelOf(by_length), 3, metrics)
     wrong = []
 
     def work(offset):
@@ -123,13 +107,8 @@ def test_threads_share_a_cache():
     for thread in threads:
         thread.join(timeout=120)
     values = metrics.values()
-    assert (wrong, cache.n_entries) == ([], 3)
+    assert wrong == []
     assert values["cache_hits"] + values["cache_misses"] == 240
-
-
-def test_a_cache_without_room_is_refused():
-    with pytest.raises(ValueError, match="at least one"):
-        VerdictCache(0)
 
 
 def test_unknown_counter_is_a_defect():

@@ -89,6 +89,9 @@ def test_group_that_cannot_be_used_is_left_out_and_counted(read, write_rows, cap
     assert n == 1
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{path}: 1 of 3 rows were left out: 1 x {reason}")
+    with pytest.raises(UserError) as caught:
+        read(write_rows([row(**changes)] * 2), max_length=200)
+    assert f"has no usable row (2 x {reason}" in str(caught.value)
 
 
 @pytest.mark.parametrize(("changes", "reason"), BAD_PAIRS)
@@ -105,13 +108,6 @@ def test_pair_of_messages_is_that_of_its_texts_under_the_tokenizers_template(rea
     of_texts, of_messages = read(write_rows([plain, chat])).groups  # the tokenizer's template is bare ChatML
     assert of_messages.candidates == of_texts.candidates
     assert (of_texts.is_chat, of_messages.is_chat) == (False, True)
-
-
-@pytest.mark.parametrize(("changes", "reason"), BAD_GROUPS)
-def test_file_of_nothing_usable_is_an_error_that_says_why(read, write_rows, changes, reason):
-    with pytest.raises(UserError) as caught:
-        read(write_rows([row(**changes)] * 2), max_length=200)
-    assert f"has no usable row (2 x {reason}" in str(caught.value)
 
 
 def test_group_of_parquet_and_of_json_lines(read, write_rows, tokenizer, tmp_path):

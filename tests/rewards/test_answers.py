@@ -72,13 +72,6 @@ def test_no_solution_raises(text, name):
         assert result.answer is not None or not result.correct
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("mark", ["Answer: 4{}x", "answer{}:{}", "#### 4{}x", "<answer>4{}x</answer>"])
-def test_a_long_run_of_blanks_costs_no_time(mark):
-    for filler in (" ", "*", ":", "\n"):
-        ANSWER_RULES["normalised"](mark.replace("{}", filler * 100_000), "4")
-
-
 # The plain expressions of what is read faster: quadratic on long texts, equal on short ones.
 TAGGED = re.compile("<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 ROLE = re.compile(r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b", re.IGNORECASE)
@@ -136,27 +129,14 @@ def test_data_sources_lead_to_rewards_as_in_the_original(source, reward):
     assert RewardRoutes().route(source) == reward
 
 
-def test_own_routes_come_first_and_leave_others_alone():
-    routes = RewardRoutes()
-    routes.add("kk", "knights_and_knaves")
-    routes.add(lambda name: name.startswith("my/"), "ranking_score")
-    assert [routes.route(name) for name in ("kk", "kk2", "my/x_tinyv", "HardVerify-Math_tinyv")] == [
-        "knights_and_knaves",
-        "prime_math",
-        "ranking_score",
-        "tinyv",
-    ]
-    assert RewardRoutes().route("kk") == "prime_math"
-    with pytest.raises(UserError, match="is not text"):
-        routes.route(None)
-
-
 def test_rewards_without_a_judge_have_a_rule():
     assert set(RULE_OF.values()) <= {*ANSWER_RULES, "grade"}
 
 
 def test_own_routes_come_first_and_translations_are_theirs():
-    routes = RewardRoutes.from_mapping({"flores*": "chrf", "openai/*": "tinyv", "openai/gsm8k": "grade"})
+    routes = RewardRoutes({"flores*": "chrf", "openai/*": "tinyv", "openai/gsm8k": "grade"})
+    with pytest.raises(UserError, match="is not text"):
+        routes.route(None)
 
     def route(source, trg_lang=""):
         return routes.of_task(TranslationTask("x", "en", trg_lang, "y", source))

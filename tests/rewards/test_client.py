@@ -68,29 +68,23 @@ def test_chunked_answer_is_read_whole(start):
     check_right(groups, client(start(chunked).url).score(groups))
 
 
-def test_dripping_answer_ends_at_the_deadline(start):
+@pytest.mark.parametrize(
+    ("begun", "cause"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", "deadline"),
+        (b"HTTP/1.1 200 OK\r\nX: ", r"no answer within the deadline of 0\.4 s"),
+    ],
+    ids=["content", "headers"],
+)
+def test_dripping_answer_ends_at_the_deadline(start, begun, cause):
     def drip(handler, body):
-        handler.send_response(200)
-        handler.send_header("Content-Length", "100000")
-        handler.end_headers()
-        for _ in range(200):
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-            time.sleep(0.05)
-
-    with pytest.raises(RewardServerError, match="deadline"):
-        client(start(drip).url, deadline_s=0.4).score(make_groups(1))
-
-
-def test_dripping_headers_end_at_the_deadline(start):
-    def drip(handler, body):
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        handler.wfile.write(begun)
         for _ in range(200):
             handler.wfile.write(b"x")
             handler.wfile.flush()
             time.sleep(0.05)
 
-    with pytest.raises(RewardServerError, match=r"no answer within the deadline of 0\.4 s"):
+    with pytest.raises(RewardServerError, match=cause):
         client(start(drip).url, deadline_s=0.4).score(make_groups(1))
 
 

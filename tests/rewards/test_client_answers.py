@@ -25,34 +25,6 @@ def set_score(value):
     return lambda answer: answer["verdicts"][0]["candidates"][0].update(score=value)
 
 
-def drop_candidate(answer):
-    answer["verdicts"][1]["candidates"].pop()
-
-
-def drop_first_candidate(answer):
-    answer["verdicts"][0]["candidates"].pop()
-
-
-def drop_group(answer):
-    answer["verdicts"].pop()
-
-
-def add_group(answer):
-    answer["verdicts"].append(answer["verdicts"][0] | {"group_id": "stranger"})
-
-
-def repeat_candidate(answer):
-    answer["verdicts"][0]["candidates"].append(answer["verdicts"][0]["candidates"][0])
-
-
-def rank_stranger(answer):
-    answer["verdicts"][0]["ranking"] = [["0/c0"], ["0/c9"]]
-
-
-def rank_twice(answer):
-    answer["verdicts"][0]["ranking"] = [["0/c0"], ["0/c1", "0/c0"]]
-
-
 def swap_groups(answer):
     first, second = answer["verdicts"][:2]
     first["group_id"], second["group_id"] = second["group_id"], first["group_id"]
@@ -76,14 +48,29 @@ BAD_ANSWERS = {
         "cannot carry",
     ),
     "unknown status": (edited(lambda a: a["verdicts"][0]["candidates"][0].update(status="fine")), "status"),
-    "missing candidate": (edited(drop_candidate), "lacks 1 of the candidates of group 'g1', for example '1/c1'"),
-    "repeated candidate": (edited(repeat_candidate), "repeats"),
-    "missing group": (edited(drop_group), "lacks 1 of the groups, for example 'g1'"),
-    "unknown group": (edited(add_group), "unknown groups, for example 'stranger'"),
+    "missing candidate": (
+        edited(lambda a: a["verdicts"][1]["candidates"].pop()),
+        "lacks 1 of the candidates of group 'g1', for example '1/c1'",
+    ),
+    "repeated candidate": (
+        edited(lambda a: a["verdicts"][0]["candidates"].append(a["verdicts"][0]["candidates"][0])),
+        "repeats",
+    ),
+    "missing group": (edited(lambda a: a["verdicts"].pop()), "lacks 1 of the groups, for example 'g1'"),
+    "unknown group": (
+        edited(lambda a: a["verdicts"].append(a["verdicts"][0] | {"group_id": "stranger"})),
+        "unknown groups, for example 'stranger'",
+    ),
     "wrong request id": (edited(lambda a: a.update(request_id="other")), "request 'other'"),
     "groups swapped": (edited(swap_groups), "lacks 2 of the candidates of group 'g0', for example '0/c0'"),
-    "ranking of a stranger": (edited(rank_stranger), "group 'g0': the ranking"),
-    "ranking with a repetition": (edited(rank_twice), "group 'g0': the ranking"),
+    "ranking of a stranger": (
+        edited(lambda a: a["verdicts"][0].update(ranking=[["0/c0"], ["0/c9"]])),
+        "group 'g0': the ranking",
+    ),
+    "ranking with a repetition": (
+        edited(lambda a: a["verdicts"][0].update(ranking=[["0/c0"], ["0/c1", "0/c0"]])),
+        "group 'g0': the ranking",
+    ),
 }
 
 
@@ -152,7 +139,7 @@ UNUSABLE = {
     "of another request": lambda answer: answer.update(request_id="other"),
     "of a stranger": lambda answer: answer["verdicts"][0].update(group_id="stranger"),
     "of a group twice": lambda answer: answer["verdicts"].append(answer["verdicts"][0]),
-    "without a candidate": drop_first_candidate,
+    "without a candidate": lambda answer: answer["verdicts"][0]["candidates"].pop(),
     "of nothing": lambda answer: answer["verdicts"].clear(),
     "of another kind": lambda answer: answer.update(verdicts=7),
 }

@@ -100,11 +100,8 @@ def test_budget_accumulates_over_steps():
     assert budget.spent == 4
 
 
-def test_budget_that_is_already_spent_stops_at_the_next_failure_not_before():
+def test_resumed_budget_that_is_already_spent_stops_at_the_next_failure_not_before():
     FailureBudget(max_fraction=None, max_count=3, spent=4).charge(judged(scored=1))
-
-
-def test_resumed_budget_remembers_what_was_spent():
     with pytest.raises(RewardFailure):
         FailureBudget(max_fraction=None, max_count=3, spent=3).charge(judged(judge_timeout=1))
 

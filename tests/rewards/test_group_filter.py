@@ -44,24 +44,13 @@ DROPPED = shaped([None, None], [S, Status.JUDGE_TIMEOUT], judged=[0.1, None], dr
         (DROPPED, GroupSignal.DROPPED),
         (shaped([0.3, 0.3, -0.04], [S, S, U]), GroupSignal.INFORMATIVE),
         (shaped([0.3], [S]), GroupSignal.TOO_FEW),
+        (shaped([0.3, 0.28], [S, S], judged=[0.3, 0.3], penalties=(0.0, 0.02)), GroupSignal.EQUAL_SCORES),
+        (shaped([0.1, 0.1, 0.1], [S, S, S]), GroupSignal.EQUAL_SCORES),  # whatever the rounding of their mean
+        (shaped([0.5, 0.5001], [S, S]), GroupSignal.INFORMATIVE),
     ],
 )
 def test_cause_of_a_silent_group(group, signal):
     assert classify_group(group) is signal
-
-
-def test_length_penalty_does_not_make_equal_scores_look_informative():
-    group = shaped([0.3, 0.28], [S, S], judged=[0.3, 0.3], penalties=(0.0, 0.02))
-    assert classify_group(group) is GroupSignal.EQUAL_SCORES
-
-
-def test_float_noise_of_a_mean_does_not_make_equal_scores_look_informative():
-    group = shaped([0.1, 0.1, 0.1], [S, S, S])
-    assert classify_group(group) is GroupSignal.EQUAL_SCORES
-
-
-def test_small_but_real_difference_is_kept():
-    assert informative_groups([shaped([0.5, 0.5001], [S, S])], 2) == [0]
 
 
 def test_only_informative_groups_are_kept_in_order():

@@ -127,11 +127,6 @@ def test_margins_earn_less_the_further_they_are_off(written, ranking, margin):
     assert reward == RankingReward(pytest.approx(ranking + margin), True, ranking, margin)
 
 
-def test_scale_applies_to_the_score_and_not_to_its_parts():
-    assert ranking_score_reward(answer(GOLD), GOLD, score_scale_factor=0.1) == RankingReward(0.2, True, 1.0, 1.0)
-    assert ranking_reward("A > B", "A > B", score_scale_factor=0.5) == RankingReward(0.5, True, 1.0, 0.0)
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -15,19 +15,15 @@ from grrm.rewards.rule_rewards import AnswerReward, grade_reward, parts_of, rule
 GOLD = '{"A": 7}'
 
 
-@pytest.mark.parametrize(("score", "credit"), [("7", 1.0), ("8", 0.8), ("5", 0.4), ("10", 0.2), ("3", 0.0), ("0", 0.0)])
-def test_credit_falls_with_the_distance(score, credit):
-    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, score_scale_factor=2.0)
-    assert (found.score, found.score_reward, found.valid_answer) == (2 * credit, credit, True)
-    assert found.ranking_reward is None
+CREDITS = [("7", 1.0), ("8", 0.8), ("5", 0.4), ("10", 0.2), ("3", 0.0), ("0", 0.0)]
+OF_THE_ORIGINAL = [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("", 0.0)]
 
 
-@pytest.mark.parametrize(
-    ("score", "credit"), [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("", 0.0)]
-)
-def test_the_originals_credit_falls_alike(score, credit):
-    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, score_scale_factor=2.0, compat=True)
-    assert (found.score, found.score_reward, found.valid_answer) == (2 * credit, credit, True)
+@pytest.mark.parametrize("compat", [False, True])
+def test_credit_falls_with_the_distance_as_the_originals_does(compat):
+    for score, credit in OF_THE_ORIGINAL if compat else CREDITS:
+        found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, compat=compat)
+        assert found == RankingReward(credit, True, None, credit)
 
 
 def test_a_score_of_one_line_is_read_whole():
@@ -62,8 +58,8 @@ def test_rewards_are_chosen_by_name():
     [("Total Score: 8/10", "0.8", 1.0), ("Total Score: [5]", "1", 0.25), ("Total Score: 12", "1.0", 1.0)],
 )
 def test_a_grade_earns_by_its_distance(text, truth, credit):
-    found = grade_reward(f"Fine.\n{text}", truth, score_scale_factor=2.0)
-    assert (found.score, found.score_reward, found.valid_answer) == pytest.approx((2 * credit, credit, True))
+    found = grade_reward(f"Fine.\n{text}", truth)
+    assert (found.score, found.score_reward, found.valid_answer) == pytest.approx((credit, credit, True))
     assert found.ranking_reward is None
 
 
@@ -92,9 +88,9 @@ def test_a_grade_that_is_not_from_0_to_1_is_an_error(truth):
         grade_reward("", truth)
 
 
-def test_a_right_answer_earns_the_scale_and_a_missing_one_is_not_valid():
+def test_a_right_answer_earns_one_and_a_missing_one_is_not_valid():
     rule = rule_reward_function("gsm8k")
-    assert rule("3 * 4\n#### 12", "12", score_scale_factor=2.0).score == 2.0
+    assert rule("3 * 4\n#### 12", "12").score == 1.0
     assert rule("3 * 4\n#### 13", "12") == RankingReward(0.0, True, None, 0.0)
     assert rule("I do not know", "12") == INVALID
     assert parts_of(rule) == ("score_reward",)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,13 @@ TINY = CONFIGS / "sft_tiny_argument.yaml"
 
 def train(overrides: list[str], yaml: Path = TINY) -> None:
     train_here(sft_run.train, load_config(SFTConfig, yaml, overrides))
+
+
+def label_logprobs(model: Any, item: SftItem) -> list[float]:
+    """Of the tokens of a response, by the slow way through the model."""
+    logits_TV = naive_logits(model, item.input_ids)
+    logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
+    return [logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
 
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
@@ -114,11 +122,7 @@ def test_held_out_rows_are_scored_during_training(world: TinyWorld, tmp_path: Pa
     tokenizer, model = load_tokenizer(tmp_path / "out"), load_policy(tmp_path / "out")
     train, held_out = sft_run.read_data(config, tokenizer)
     assert (len(train), len(held_out)) == (7, 3)
-    losses = []
-    for item in held_out:
-        logits_TV = naive_logits(model, item.input_ids)
-        logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
-        losses += [-logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
+    losses = [-logprob for item in held_out for logprob in label_logprobs(model, item)]
     assert evaluated["eval_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
     assert evaluated["eval_loss_per_row"] == pytest.approx(sum(losses) / 3, rel=1e-4)
     assert evaluated["eval_loss_low"] <= evaluated["eval_loss"] <= evaluated["eval_loss_high"]
@@ -169,11 +173,7 @@ def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp
     model = load_policy(world.policy)
     rows, _ = sft_run.read_data(config, load_tokenizer(world.policy))
     items = [rows[0], SftItem(1, [5, 6, 7, 8, 9], [], 2, "", "")]
-    logprobs = []
-    for item in items:
-        logits_TV = naive_logits(model, item.input_ids)
-        logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
-        logprobs += [logprobs_TV[at - 1, item.input_ids[at]] for at in range(item.prompt_len, len(item.input_ids))]
+    logprobs = [logprob for item in items for logprob in label_logprobs(model, item)]
     batch = SftCollator(0)(items)
     tokens = {"tokens": float(len(logprobs))}
     assert SftTrainer.count(SimpleNamespace(), batch) == tokens
@@ -320,16 +320,11 @@ def weighted_batch(world: TinyWorld, items: list[SftItem], form_weight: float) -
 
 def test_form_weighs_less_than_what_is_decisive(world: TinyWorld) -> None:
     rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", "", decisive=(1,)), SftItem(1, [5, 9, 8], [], 1, "", "")]
-    model, numerator, weights = load_policy(world.policy), 0.0, [0.25, 1.0, 0.25, 1.0, 1.0]
-    left = iter(weights)
-    for item in rows:
-        logits_TV = naive_logits(model, item.input_ids)
-        logprobs_TV = logits_TV - np.logaddexp.reduce(logits_TV, axis=-1, keepdims=True)
-        for at in range(item.prompt_len, len(item.input_ids)):
-            numerator -= next(left) * logprobs_TV[at - 1, item.input_ids[at]]
+    model, weights = load_policy(world.policy), [0.25, 1.0, 0.25, 1.0, 1.0]
+    logprobs = [logprob for item in rows for logprob in label_logprobs(model, item)]
     _, loss, counts = weighted_batch(world, rows, 0.25)
     assert counts == {"tokens": sum(weights)}
-    assert loss == pytest.approx(numerator / sum(weights), rel=1e-4)
+    assert loss == pytest.approx(-np.dot(weights, logprobs) / sum(weights), rel=1e-4)
     by_row = [weighted_batch(world, [item], 0.25) for item in rows]
     assert sum(share * part["tokens"] for _, share, part in by_row) / counts["tokens"] == pytest.approx(loss, rel=1e-5)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -70,19 +69,14 @@ class Page:
                 raise BrowserError(f"never true: {condition}")
             time.sleep(0.05)
 
-    def press(self, key, code=None, text=None):
+    def press(self, key, text=None):
         """Presses a key as a person would, wherever the focus is."""
-        pressed = {"key": key, "code": code or key, **({"text": text} if text else {})}
+        pressed = {"key": key, "code": key, **({"text": text} if text else {})}
         codes = {"Tab": 9, "Enter": 13, " ": 32}
         if key in codes:
             pressed["windowsVirtualKeyCode"] = codes[key]
         self.send("Input.dispatchKeyEvent", type="keyDown", **pressed)
         self.send("Input.dispatchKeyEvent", type="keyUp", **pressed)
-
-    def screenshot(self, path, width, height):
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def _note(self, event):
         params = event.get("params", {})

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.rl_processes import environment
+
 EXECUTED, SUBSTITUTED, CHECKED = "executed", "executed with substitutions", "syntax-checked only"
 _FENCE = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
@@ -126,11 +128,6 @@ def program(words: list[str]) -> list[str]:
     if words[0] == "for":
         return ["bash", "-c", f'grrm() {{ "{sys.executable}" -m grrm.cli "$@"; }}\n{words[1]}']
     return [sys.executable, *words[1:]] if words[0] == "python" else words
-
-
-def environment() -> dict[str, str]:
-    """One thread a process."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def run(folder: Path, words: list[str], status: int = 0) -> list[str]:

@@ -12,11 +12,11 @@ def with_scores(reward, *, compat):
     def run(row):
         scale = row.get("score_scale_factor", 1.0)
         try:
-            found = reward(row["solution_str"], row["ground_truth"], score_scale_factor=scale, compat=compat)
+            found = reward(row["solution_str"], row["ground_truth"], compat=compat)
         except UserError as error:  # ours names the mistake; the original's is the parser's
             raise json.JSONDecodeError(str(error), str(row["ground_truth"]), 0) from error
         return {
-            "score": found.score,
+            "score": found.score * scale,
             "valid_answer": int(found.valid_answer),
             "ranking_reward": found.ranking_reward,
             "score_reward": found.score_reward,

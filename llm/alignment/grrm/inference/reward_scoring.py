@@ -144,7 +144,8 @@ class RewardModelScorer:
         positions: list[tuple[int, list[int]]] = []
         outcomes: list[list[Outcome]] = []
         for number, (task, texts) in enumerate(groups):
-            if not self._knows(task):
+            pairs = self.language_pairs
+            if pairs is not None and language_pair(task.src_lang, task.trg_lang) not in pairs:
                 outcomes.append([Status.UNSEEN_LANGUAGES] * len(texts))
                 continue
             outcomes.append([Status.TOO_LONG] * len(texts))
@@ -160,9 +161,6 @@ class RewardModelScorer:
             for position, score in zip(fitting, scores, strict=True):
                 outcomes[number][position] = score
         return outcomes
-
-    def _knows(self, task: TranslationTask) -> bool:
-        return self.language_pairs is None or language_pair(task.src_lang, task.trg_lang) in self.language_pairs
 
     def _encoded(self, task: TranslationTask, texts: Sequence[str]) -> tuple[CandidateGroup, list[int]]:
         """The group of the translations that fit behind their prompt, and their positions in `texts`."""

@@ -12,7 +12,7 @@ from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
 from grrm.rewards.answers import ANSWER_RULES
-from grrm.rewards.ranking_accuracy import INVALID, RankingReward
+from grrm.rewards.ranking_accuracy import INVALID
 from grrm.rewards.rule_rewards import rule_reward_function
 
 JUDGED_RULES = (*ANSWER_RULES, "grade")  # whose rewards are from 0 to 1
@@ -60,11 +60,9 @@ class AnswerJudge:
         if group.task.reference is None or not group.task.reference.strip():
             return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
         truth = group.task.reference
-        rewards = [self._reward_of(candidate, truth) for candidate in group.candidates]
+        answers = [candidate.translation for candidate in group.candidates]
+        rewards = [INVALID if answer is None else self._reward(answer, truth) for answer in answers]
         return Verdict(
             tuple(reward.status for reward in rewards),
             tuple(MAX_SCORE * reward.score if reward.valid_answer else None for reward in rewards),
         )
-
-    def _reward_of(self, candidate: Candidate, truth: str) -> RankingReward:
-        return INVALID if candidate.translation is None else self._reward(candidate.translation, truth)

@@ -37,16 +37,10 @@ class ChunkedJudge(AroundJudge):
     a_c, m)`; the anchor itself scores m. A chunk that did not score the anchor cannot be aligned: its candidates get
     the anchor's status, or keep their own. The ranking follows from the aligned scores.
 
-    All chunks of all groups go to `inner` in one call. Smaller groups are passed on as they are. Raises ValueError
-    unless `max_candidates` is 2 to 26.
+    All chunks of all groups go to `inner` in one call. Smaller groups are passed on as they are.
     """
 
     max_candidates: int = len(CANDIDATE_IDS)
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.max_candidates <= len(CANDIDATE_IDS):
-            raise ValueError(f"max_candidates must be 2 to {len(CANDIDATE_IDS)}, got {self.max_candidates}")
-        super().__post_init__()
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from grrm.judges.interface import GeneratedText, TextGenerator
 
@@ -110,23 +111,9 @@ class TimedGenerator:
         self._remaining_s = remaining_s
         self._calls: CallThread[list[GeneratedText]] = CallThread("judge-model")
 
-    def generate_text(
-        self,
-        prompts: Sequence[str],
-        *,
-        temperature: float,
-        top_p: float = 1.0,
-        max_new_tokens: int,
-        seeds: Sequence[int] | None = None,
-        **further: int,
-    ) -> list[GeneratedText]:
+    def generate_text(self, prompts: Sequence[str], **sampling: Any) -> list[GeneratedText]:
         """One reply per prompt, order kept, or the mark "timeout" for each. Raises what `inner` raises in time."""
-
-        def call() -> list[GeneratedText]:
-            return self._inner.generate_text(
-                prompts, temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens, seeds=seeds, **further
-            )
-
+        call = partial(self._inner.generate_text, prompts, **sampling)
         wait = self._calls.begin(call, self._remaining_s())
         try:
             return wait()

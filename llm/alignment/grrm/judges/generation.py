@@ -153,16 +153,11 @@ def _reply(question: Question[T], generated: GeneratedText, before: Reply[T] | N
     failure = UNANSWERED.get(generated.finish_reason)
     if failure is not None:
         return Reply(before.text if before else "", failure, attempts, tokens, rejections)
-    rejection = None if question.cut_is_readable else _rejection_if_cut(generated)
-    parsed = rejection or question.parse(generated.text)
+    is_cut = generated.finish_reason == "length" and not question.cut_is_readable
+    parsed = Rejection(RejectReason.TRUNCATED, generated.text[-80:]) if is_cut else question.parse(generated.text)
     if isinstance(parsed, Rejection):
         rejections = (*rejections, parsed.reason.value)
     return Reply(generated.text, parsed, attempts + 1, tokens, rejections, generated.tokens)
-
-
-def _rejection_if_cut(generated: GeneratedText) -> Rejection | None:
-    is_cut = generated.finish_reason == "length"
-    return Rejection(RejectReason.TRUNCATED, generated.text[-80:]) if is_cut else None
 
 
 def attempt_seed(key: str, attempt: int, seed: int) -> int:

@@ -14,7 +14,7 @@ from grrm.gqm.context import context_texts, group_prompt, nearest_context
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
-from grrm.judges.cache import CachedJudge, VerdictCache
+from grrm.judges.cache import CachedJudge
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.dedup import (
     DistinctCandidates,
@@ -85,7 +85,7 @@ class GQMOptions(SQMOptions):
         """
         judge: CountingJudge = GQMJudge(generator, **settings, options=self)
         if self.cache_size:
-            judge = CachedJudge(judge, VerdictCache(self.cache_size), repr(self))
+            judge = CachedJudge(judge, self.cache_size)
         if self.shuffle or self.permutations > 1:
             judge = PermutingJudge(judge, self.permutations, self.shuffle, self.seed)
         if self.too_many == "chunk":

@@ -32,7 +32,7 @@ class MetricKind:
     default_model: str | None
     model_remedy: str
     needs_reference: bool | None
-    scale: Callable[[float], float]
+    scale: Callable[[float], float] = lambda number: 10 * number
 
 
 METRIC_KINDS: Mapping[str, MetricKind] = {
@@ -43,7 +43,6 @@ METRIC_KINDS: Mapping[str, MetricKind] = {
         "Unbabel/wmt22-comet-da",
         "give a checkpoint file or a model's name",
         True,
-        lambda number: 10 * number,
     ),
     "cometkiwi": MetricKind(
         "CometKiwi",
@@ -52,7 +51,6 @@ METRIC_KINDS: Mapping[str, MetricKind] = {
         "Unbabel/wmt22-cometkiwi-da",
         "give a checkpoint file, or accept the model's licence on its hub and log in there",
         False,
-        lambda number: 10 * number,
     ),
     "metricx": MetricKind(
         "MetricX",
@@ -70,7 +68,6 @@ METRIC_KINDS: Mapping[str, MetricKind] = {
         None,
         "give the folder of a checkpoint, for example of https://storage.googleapis.com/bleurt-oss-21/BLEURT-20.zip",
         True,
-        lambda number: 10 * number,
     ),
 }
 

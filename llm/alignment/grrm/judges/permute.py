@@ -39,17 +39,12 @@ class PermutingJudge(AroundJudge):
     `analysis` has one part per order, and `order_scores` the scores of each if there are several.
 
     The agreement of the complete orders (`mean_agreement`) and the number of incomplete ones are added to `metrics`.
-    All orders of all groups go to `inner` in one call. Raises ValueError for fewer than one order.
+    All orders of all groups go to `inner` in one call.
     """
 
     permutations: int = 1
     shuffle: bool = True
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.permutations < 1:
-            raise ValueError(f"permutations must be at least 1, got {self.permutations}")
-        super().__post_init__()
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept."""
@@ -161,10 +156,8 @@ def kendall_tau_b(first: Sequence[float], second: Sequence[float]) -> float | No
 
     C and D count the pairs of candidates that both scorings order alike and oppositely, P1 and P2 the pairs that the
     first and the second do not tie. None if a scoring ties everything or has fewer than two candidates, and so gives
-    no order. Raises ValueError on different lengths.
+    no order.
     """
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} scores cannot be compared with {len(second)}")
     signs = [(_sign(first[i] - first[k]), _sign(second[i] - second[k])) for i, k in combinations(range(len(first)), 2)]
     untied = sum(a != 0 for a, _ in signs) * sum(b != 0 for _, b in signs)
     return sum(a * b for a, b in signs) / math.sqrt(untied) if untied else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import model_validator
 
 from grrm.gqm.grammar import MAX_SCORE
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
 from grrm.judges.generation import GeneratorSettings
 from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
@@ -70,15 +70,12 @@ class VerifiedJudge:
             if result is not None
             and not self._is_undecided(result)
             and self.mix.asks(result.correct)
-            and (text := self._shown(candidate, result)) is not None
+            and (text := candidate.translation if self.shows_solution else result.answer) is not None
         )
         return Group(group.group_id, group.task, shown)
 
     def _is_undecided(self, result: RuleResult) -> bool:
         return result.failure is not None and self.mix.needs_rule
-
-    def _shown(self, candidate: Candidate, result: RuleResult) -> str | None:
-        return candidate.translation if self.shows_solution else result.answer
 
     def _verdict(
         self, group: Group, results: Sequence[RuleResult | None], question: Group, verdict: Verdict | None

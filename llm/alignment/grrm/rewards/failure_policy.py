@@ -43,6 +43,7 @@ GATE_FAILURES = frozenset(
         Status.WRONG_FORMALITY,
     }
 )
+POLICY_FAILURES = GATE_FAILURES | {Status.UNPARSABLE_CANDIDATE}
 
 # Only output of the policy that cannot be used is penalised. The rest is masked: failures and limits of the judge are
 # not the policy's fault, a text that the judge cannot be shown may be faithful to its source, and a group with a single
@@ -50,36 +51,15 @@ GATE_FAILURES = frozenset(
 # spans the batch.
 DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
     {
-        Status.UNPARSABLE_CANDIDATE: FailureAction.PENALTY,
-        Status.UNSAFE_CANDIDATE: FailureAction.MASK,
-        Status.UNSAFE_SOURCE: FailureAction.MASK,
-        Status.WRONG_LANGUAGE: FailureAction.PENALTY,
-        Status.WRONG_LENGTH: FailureAction.PENALTY,
-        Status.SOURCE_COPY: FailureAction.PENALTY,
-        Status.REPETITION: FailureAction.PENALTY,
-        Status.MISSING_TERM: FailureAction.PENALTY,
-        Status.WRONG_PLACEHOLDERS: FailureAction.PENALTY,
-        Status.OVER_LIMIT: FailureAction.PENALTY,
-        Status.WRONG_FORMALITY: FailureAction.PENALTY,
-        Status.SINGLE_CANDIDATE: FailureAction.MASK,
-        Status.TOO_LONG: FailureAction.MASK,
-        Status.TOO_MANY_CANDIDATES: FailureAction.MASK,
-        Status.MISSING_REFERENCE: FailureAction.MASK,
-        Status.UNSEEN_LANGUAGES: FailureAction.MASK,
-        Status.JUDGE_UNPARSABLE: FailureAction.MASK,
-        Status.JUDGE_TIMEOUT: FailureAction.MASK,
-        Status.JUDGE_UNREACHABLE: FailureAction.MASK,
+        status: FailureAction.PENALTY if status in POLICY_FAILURES else FailureAction.MASK
+        for status in Status
+        if not status.is_scored
     }
 )
 
 # Statuses that point to the judge or the set-up, not to the policy. Early in training most candidates may be unparsable
 # and late in training most groups unanimous; neither is a reason to stop.
-JUDGE_FAILURES = frozenset(DEFAULT_ACTIONS) - {
-    Status.UNPARSABLE_CANDIDATE,
-    Status.UNSAFE_CANDIDATE,
-    *GATE_FAILURES,
-    Status.SINGLE_CANDIDATE,
-}
+JUDGE_FAILURES = DEFAULT_ACTIONS.keys() - {*POLICY_FAILURES, Status.UNSAFE_CANDIDATE, Status.SINGLE_CANDIDATE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +99,11 @@ class FailureBudget:
     """Stops the run once too many candidates went without a score.
 
     `max_fraction` limits the counted failures among one call's candidates, `max_count` those of the whole run
-    (None = no limit). Only the statuses in `counted` count. `spent` is the run's total so far: save and restore it
-    to resume.
+    (None = no limit). Only JUDGE_FAILURES count. `spent` is the run's total so far: save and restore it to resume.
     """
 
     max_fraction: float | None = 0.5
     max_count: int | None = None
-    counted: frozenset[Status] = JUDGE_FAILURES
     spent: int = 0
 
     def charge(self, verdicts: Sequence[Verdict]) -> None:
@@ -135,7 +113,7 @@ class FailureBudget:
         candidates costs nothing.
         """
         counts = Counter(status for verdict in verdicts for status in verdict.statuses)
-        failed = {status.value: counts[status] for status in self.counted}
+        failed = {status.value: counts[status] for status in JUDGE_FAILURES}
         n_failed, n_total = sum(failed.values()), counts.total()
         self.spent += n_failed
         if n_failed == 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
@@ -149,18 +149,8 @@ class WirePart(BaseModel):
 
 def part_fields(part: PartVerdict) -> dict[str, Any]:
     """The fields of a part, as messages and dumps have them."""
-    return {
-        "name": part.name,
-        "weight": part.weight,
-        "normalise": part.normalise,
-        "statuses": [status.value for status in part.statuses],
-        "scores": list(part.scores),
-        "analysis": part.analysis,
-        "counts": part.counts,
-        "fell_back": part.fell_back,
-        "attempts": part.attempts,
-        "rejections": list(part.rejections),
-    }
+    statuses = [status.value for status in part.statuses]
+    return asdict(part) | {"statuses": statuses, "scores": list(part.scores), "rejections": list(part.rejections)}
 
 
 def part_in_order(part: WirePart, positions: Sequence[int]) -> PartVerdict:
@@ -170,15 +160,5 @@ def part_in_order(part: WirePart, positions: Sequence[int]) -> PartVerdict:
     statuses, scores = tuple(part.statuses[i] for i in positions), tuple(part.scores[i] for i in positions)
     if any(status.is_scored != (score is not None) for status, score in zip(statuses, scores, strict=True)):
         raise ValueError(f"part {part.name!r} has a status that cannot carry its score")
-    return PartVerdict(
-        part.name,
-        part.weight,
-        part.normalise,
-        statuses,
-        scores,
-        part.analysis,
-        part.counts,
-        part.fell_back,
-        part.attempts,
-        tuple(part.rejections),
-    )
+    rejections = tuple(part.rejections)
+    return PartVerdict(**{**dict(part), "statuses": statuses, "scores": scores, "rejections": rejections})

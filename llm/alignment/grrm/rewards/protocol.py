@@ -272,20 +272,20 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     where = f"group {group.group_id!r}"
     _check_ids(f"candidates of {where}", ids, [score.candidate_id for score in wire.candidates])
     index_of = {score.candidate_id: index for index, score in enumerate(wire.candidates)}
+    order = [index_of[candidate_id] for candidate_id in ids]
     try:
         _check_ranking(wire.ranking, ids)
-        parts = tuple(part_in_order(part, [index_of[candidate_id] for candidate_id in ids]) for part in wire.parts)
+        parts = tuple(part_in_order(part, order) for part in wire.parts)
         spans = spans_in_order(
             [None if own is None else [dict(span) for span in own] for own in wire.spans],
-            [index_of[candidate_id] for candidate_id in ids],
+            order,
             [candidate.translation for candidate in group.candidates],
         )
     except ValueError as error:
         raise AnswerError(f"{where}: {error}") from error
-    by_id = {score.candidate_id: score for score in wire.candidates}
     return Verdict(
-        tuple(by_id[candidate_id].status for candidate_id in ids),
-        tuple(by_id[candidate_id].score for candidate_id in ids),
+        tuple(wire.candidates[index].status for index in order),
+        tuple(wire.candidates[index].score for index in order),
         None if wire.ranking is None else tuple(tuple(map(_own_id, tier)) for tier in wire.ranking),
         wire.analysis,
         wire.attempts,

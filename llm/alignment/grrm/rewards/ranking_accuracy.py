@@ -89,8 +89,8 @@ MIN_ANALYSIS_CHARS = 50  # per candidate, for `ranking_reward_zero`
 class RankingReward:
     """The reward of one answer and its parts; none is above 0 for an answer that is not valid.
 
-    `ranking_reward` and `score_reward` lie in [0, 1]; `score` is what to train on: their sum times the scale, or the
-    ranking's alone where no scores are asked for. `ranking_reward` is None where there is nothing to rank. `failure` is
+    `ranking_reward` and `score_reward` lie in [0, 1]; `score` is what to train on: their sum, or the ranking's alone
+    where no scores are asked for. `ranking_reward` is None where there is nothing to rank. `failure` is
     why the rule could not tell whether the answer is right.
     """
 
@@ -152,12 +152,10 @@ def is_ranking_of(line: str, n_candidates: int, *, compat: bool = False) -> bool
     return re.fullmatch("[A-Z](?: [>=] [A-Z])*", line) is not None
 
 
-def ranking_score_reward(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
-    """Reward in [0, 2] times the scale for a response of analysis, header, ranking, header and scores.
+def ranking_score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+    """Reward in [0, 2] for a response of analysis, header, ranking, header and scores.
 
-    score = (ordering_agreement + margin_agreement) * score_scale_factor (GRRM, reward of the judge's second stage).
+    score = (ordering_agreement + margin_agreement) (GRRM, reward of the judge's second stage).
 
     The response has at least five lines that are not blank, the last of them the scores and the third from the end the
     ranking, in the order of the scores; headers are free, as is the order within a tie. A single candidate is valid,
@@ -167,12 +165,10 @@ def ranking_score_reward(
     lines = [line.strip() for line in response.split("\n") if line.strip()]
     if len(lines) < 5:
         return INVALID
-    return _reward_of_scores(lines[-3], lines[-1], gold, score_scale_factor, compat)
+    return _reward_of_scores(lines[-3], lines[-1], gold, compat)
 
 
-def ranking_score_reward_no_cot(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
+def ranking_score_reward_no_cot(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
     """As `ranking_score_reward`, for a response without an analysis: two lines, the ranking and the scores.
 
     Each may have its header of `render_response` above it, as judges are taught; `compat` takes two lines alone.
@@ -181,7 +177,7 @@ def ranking_score_reward_no_cot(
     lines = _without_headers(response, compat, RANKING_HEADER, SCORES_HEADER)
     if len(lines) != 2:
         return INVALID
-    return _reward_of_scores(lines[0], lines[1], gold, score_scale_factor, compat)
+    return _reward_of_scores(lines[0], lines[1], gold, compat)
 
 
 def _without_headers(response: str, compat: bool, *headers: str) -> list[str]:
@@ -191,32 +187,28 @@ def _without_headers(response: str, compat: bool, *headers: str) -> list[str]:
     return lines if compat or tuple(filled[::2]) != headers else filled[1::2]
 
 
-def score_reward(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
+def score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
     """As `ranking_score_reward`, for the scores on the last line alone, whatever stands before it.
 
     What a judge is asked for with prompt type `score`, for which the original has no reward.
     """
     gold = gold_scores(ground_truth)
     scores = _read_scores(last_line(response), len(gold), compat)
-    return INVALID if scores is None else _both_agreements(scores, gold, score_scale_factor)
+    return INVALID if scores is None else _both_agreements(scores, gold)
 
 
-def _reward_of_scores(
-    ranking_line: str, score_line: str, gold: Mapping[str, int], scale: float, compat: bool
-) -> RankingReward:
+def _reward_of_scores(ranking_line: str, score_line: str, gold: Mapping[str, int], compat: bool) -> RankingReward:
     scores = _read_scores(score_line, len(gold), compat)
     if scores is None or not is_ranking_of(ranking_line, len(gold), compat=compat):
         return INVALID
     if _tiers(ranking_to_scores(ranking_line)) != _tiers(scores):
         return INVALID
-    return _both_agreements(scores, gold, scale)
+    return _both_agreements(scores, gold)
 
 
-def _both_agreements(scores: Mapping[str, float], gold: Mapping[str, int], scale: float) -> RankingReward:
+def _both_agreements(scores: Mapping[str, float], gold: Mapping[str, int]) -> RankingReward:
     ordering, margin = ordering_agreement(scores, gold), margin_agreement(scores, gold)
-    return RankingReward((ordering + margin) * scale, True, ordering, margin)
+    return RankingReward(ordering + margin, True, ordering, margin)
 
 
 def _read_scores(line: str, n_candidates: int, compat: bool) -> Mapping[str, float] | None:
@@ -234,34 +226,28 @@ def _tiers(scores: Mapping[str, float]) -> Tiers:
     return tiers_of([scores[candidate_id] for candidate_id in sorted(scores)])
 
 
-def ranking_reward(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
-    """Reward in [0, 1] times the scale for the ranking on the last line, whatever stands before it.
+def ranking_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+    """Reward in [0, 1] for the ranking on the last line, whatever stands before it.
 
-    score = ordering_agreement * score_scale_factor. The ground truth is a ranking, or scores that imply one.
+    score = ordering_agreement. The ground truth is a ranking, or scores that imply one.
     `compat` takes the whole response for the ranking, as the original did, so that any analysis makes it invalid.
     Raises UserError for a ground truth that is neither.
     """
     line = response if compat else last_line(response)
-    return ranking_reward_no_cot(line, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+    return ranking_reward_no_cot(line, ground_truth, compat=compat)
 
 
-def ranking_reward_no_cot(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
+def ranking_reward_no_cot(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
     """As `ranking_reward`, for a response that is one line: the ranking, which may have its header above it."""
     gold = gold_ranking(ground_truth)
     line = "\n".join(_without_headers(response, compat, RANKING_HEADER))
     if not is_ranking_of(line, len(gold), compat=compat):
         return INVALID
     ordering = ordering_agreement(ranking_to_scores(line), gold)
-    return RankingReward(ordering * score_scale_factor, True, ordering)
+    return RankingReward(ordering, True, ordering)
 
 
-def ranking_reward_zero(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
+def ranking_reward_zero(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
     """As `ranking_reward`, for training without a first stage, where an analysis has to be provoked.
 
     Before the ranking must stand at least 50 characters per candidate, and the ranking must occur only once.
@@ -271,12 +257,10 @@ def ranking_reward_zero(
     is_too_short = len(analysis) < MIN_ANALYSIS_CHARS * len(gold_ranking(ground_truth))
     if is_too_short or response.count(line) != 1:
         return INVALID
-    return ranking_reward_no_cot(line, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+    return ranking_reward_no_cot(line, ground_truth, compat=compat)
 
 
 class RankingRewardFunction(Protocol):
     """Signature of the rewards of this module."""
 
-    def __call__(
-        self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-    ) -> RankingReward: ...
+    def __call__(self, response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward: ...

@@ -36,9 +36,7 @@ _ROLE = re.compile("knight|knave", re.IGNORECASE)
 _LINE = re.compile(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", re.IGNORECASE)
 
 
-def paddlenlp_knights_and_knaves(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
+def paddlenlp_knights_and_knaves(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
     """Reward 3 for a right answer in its format, -0.5 for a wrong one, -1 for one that names not everyone, else -3.
 
     The format is `<think>…</think><answer>…</answer>`, each tag once; the prompt ends in the first. The answer has one
@@ -54,7 +52,7 @@ def paddlenlp_knights_and_knaves(
     answers = _ANSWER.findall(text) if has_format else []
     said = _said_roles(answers[-1], list(roles)) if answers else None
     answer = UNREADABLE if said is None else RIGHT if said == roles else WRONG
-    score = ((1.0 if has_format else -1.0) + answer) * score_scale_factor
+    score = (1.0 if has_format else -1.0) + answer
     return RankingReward(score, True, None, float(said == roles))
 
 
@@ -84,10 +82,8 @@ ERROR_CREDIT: Mapping[int, float] = {0: 1.0, 1: 0.8, 2: 0.4, 3: 0.2}  # by error
 _OTHER_TRUTH = re.compile(r'\s*\{\s*"(?:A"\s*:\s*-?\d|source"\s*:.*"trg_lang")', re.DOTALL)  # of judges, translators
 
 
-def single_score_reward(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
-    """Reward in [0, 1] times the scale for a response whose last line is a whole score from 0 to 10.
+def single_score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+    """Reward in [0, 1] for a response whose last line is a whole score from 0 to 10.
 
     The ground truth holds one candidate, `{"A": 7}`. `compat` reads the response as the original did: a reply of one
     line by its last character alone. Raises UserError for a ground truth that is not one score.
@@ -99,18 +95,16 @@ def single_score_reward(
     (expected,) = gold.values()
     if compat:
         credit = qe_score_reward(response, expected)
-        return RankingReward(credit * score_scale_factor, True, None, credit)
+        return RankingReward(credit, True, None, credit)
     score = parse_sqm(response)
     if isinstance(score, Rejection):
         return INVALID
     credit = ERROR_CREDIT.get(round(abs(score - expected)), 0.0)
-    return RankingReward(credit * score_scale_factor, True, None, credit)
+    return RankingReward(credit, True, None, credit)
 
 
-def grade_reward(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
-    """Reward in [0, 1] times the scale for a response that ends in a total of 10 points, which trains a rubric judge.
+def grade_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+    """Reward in [0, 1] for a response that ends in a total of 10 points, which trains a rubric judge.
 
     (1 - |s - g|)^2 with s the total over 10, from 0 to 1, and g the ground truth, a number from 0 to 1 (RRM, `grade`).
     A total below 0 counts as 0 and one above 10 as 10; none, or one that is no number, is not valid.
@@ -124,17 +118,15 @@ def grade_reward(
         return INVALID
     score = min(MAX_SCORE, total) / MAX_SCORE
     credit = (1.0 - abs((score if compat else max(0.0, score)) - expected)) ** 2
-    return RankingReward(credit * score_scale_factor, True, None, credit)
+    return RankingReward(credit, True, None, credit)
 
 
-def readable_grade_reward(
-    response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-) -> RankingReward:
+def readable_grade_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
     """`grade_reward` of a response that the rubric judge accepts; another one, such as `7/1`, is not valid.
 
     Otherwise a policy learns to write totals that nobody reads. `compat` rewards them, as the original does.
     """
-    reward = grade_reward(response, ground_truth, score_scale_factor=score_scale_factor, compat=compat)
+    reward = grade_reward(response, ground_truth, compat=compat)
     return INVALID if not compat and isinstance(parse_total(response), Rejection) else reward
 
 
@@ -152,7 +144,7 @@ def _gold_grade(ground_truth: GroundTruth) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReward:
-    """1 times the scale for a response whose answer is right by a rule of `answers`, 0 for another answer.
+    """Reward of 1 for a response whose answer is right by a rule of `answers`, 0 for another answer.
 
     The ground truth may have criteria beside the answer (`read_truth`). A response without an answer is not valid, and
     one on which the rule fails carries the failure. Called like the other rewards; `compat` changes nothing. Raises
@@ -161,16 +153,14 @@ class AnswerReward:
 
     rule: AnswerRule
 
-    def __call__(
-        self, response: str, ground_truth: GroundTruth, *, score_scale_factor: float = 1.0, compat: bool = False
-    ) -> RankingReward:
+    def __call__(self, response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
         """The reward of one response."""
         result = self.rule(response, _true_answer(ground_truth))
         if result.failure is not None:
             return replace(INVALID, failure=result.failure)
         if result.answer is None:
             return INVALID
-        return RankingReward(result.correct * score_scale_factor, True, None, float(result.correct))
+        return RankingReward(result.correct, True, None, float(result.correct))
 
 
 def _true_answer(ground_truth: GroundTruth) -> str:

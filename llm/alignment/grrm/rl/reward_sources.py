@@ -75,7 +75,7 @@ def routed_judge(config: RLConfig) -> RoutedJudge:
 
 def reward_routes(config: RewardConfig) -> RewardRoutes:
     """The kind of a row."""
-    return RewardRoutes.from_mapping(config.reward_routes or {})
+    return RewardRoutes(config.reward_routes or {})
 
 
 def check_routed(config: RewardConfig) -> Callable[[TranslationTask], None]:
