@@ -67,7 +67,6 @@ bench: install ## measure generation, training, converters and reward server; re
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/pretrained_step.py
-	@$(PY) benchmarks/convert_rows.py
 	@$(PY) benchmarks/preference_pairs.py
 	@$(PY) benchmarks/server.py
 	@$(PY) benchmarks/decode.py
@@ -81,7 +80,6 @@ bench: install ## measure generation, training, converters and reward server; re
 	@$(PY) benchmarks/growth.py
 	@$(PY) benchmarks/memory.py
 	@$(PY) benchmarks/tensor_memory.py
-	@$(PY) benchmarks/cuda_kernels.py
 
 clean: ## remove .venv, caches and build products; runs/ stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \

@@ -58,14 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not (home / "smol/model.safetensors").exists():
         print("Engines are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
+    from machine import describe_machine, write_result
 
     machine = describe_machine()
     rows = measure(home, engines, options.rounds)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, {"machine": machine, "rows": rows})
     for row in rows:
         print(f"{row['engine']:<20}{row['batch']:4} x {row['prompt']:<5}{row['tokens_per_s']:9.1f} tokens/s")
     print(f"written to {options.out}")

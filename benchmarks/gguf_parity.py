@@ -66,9 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm import startup
 
     startup.configure_process()
-    from machine import describe_machine
+    from machine import describe_machine, write_result
 
-    from grrm.data.atomic import atomic_path
     from grrm.models.gguf_import import import_gguf
 
     with tempfile.TemporaryDirectory() as name:
@@ -78,8 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         import_gguf(file, folder / "model")
         theirs = ask_transformers(python, file, folder)
         result = {"machine": machine, "file": file.name, **compare(folder / "model", theirs, folder)}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     print(
         f"{file.name}: {result['same_weights']} of {result['weights']} tensors and the tokens of "
         f"{result['same_tokens']} of {result['texts']} texts are the same, logits are within "

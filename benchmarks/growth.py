@@ -15,7 +15,6 @@ measured. Medians; points take turns. Without the models nothing is measured, an
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -95,15 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm import startup
 
     startup.configure_process()
-    from machine import describe_machine
+    from machine import describe_machine, write_result
 
     from grrm.data.atomic import atomic_path
 
     described = describe_machine()
     machine = measure_machine()
     result = {"machine": described, **asdict(machine), "rows": measure(home, machine, options.repeats)}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     with atomic_path(options.figure) as temporary:
         draw(result, temporary)
     for row in result["rows"]:

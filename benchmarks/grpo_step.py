@@ -60,13 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not all((home / model / "model.safetensors").exists() for model in models):
         print("Trainers are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
+    from machine import describe_machine, write_result
 
     result = {"machine": describe_machine(), "rows": measure(home, models, options.rounds, options.steps)}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     for row in result["rows"]:
         name = f"{row['model']:<6}{row['engine']:<18}"
         print(f"{name}{row['seconds_per_step']:8.2f} s a step, {row['relative_to_trl']:.2f} of TRL's")

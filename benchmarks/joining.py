@@ -43,15 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if min(options.layers, options.new) < 1:
         parser.error("--layers and --new must be at least 1")
     startup.configure_process()
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
+    from machine import describe_machine, write_result
 
     machine = describe_machine()
     rows = measure(open_engine(options.layers), options.new)
     result = {"machine": machine, "layers": options.layers, "new_tokens": options.new, "rows": rows}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     for row in rows:
         print(json.dumps(row))
 

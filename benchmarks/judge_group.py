@@ -66,9 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.one:
         print(json.dumps(measure(build_judges(options.one), options.one, batches, options.rounds)))
         return
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
+    from machine import describe_machine, write_result
 
     machine = describe_machine()
     rows = [
@@ -77,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if is_supported(PRECISIONS[precision])
         for row in measure_apart(precision, options.batches, options.rounds)
     ]
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, {"machine": machine, "rows": rows})
     for row in rows:
         cost = f" {row['milliseconds_per_group']:9.1f} ms a group, 1/{1 / row['relative_to_gqm']:.1f} of the GQM's"
         print(f"{row['engine']:<18}{row['batch']:4} at once{cost} (1/{1 / row['cpu_relative_to_gqm']:.1f} in CPU time)")

@@ -1,12 +1,11 @@
 """Log-probabilities and entropies of tokens under a large vocabulary, forward and backward, from hidden states.
 
     bash benchmarks/peers/set_up.sh                              # once: torch
-    python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms chunked,twice,whole,stock] [--out FILE]
+    python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms chunked,twice] [--out FILE]
 
 `chunked` takes a few sequences at a time forth and back, as a training step does, and `chunked-bf16` does so with
 bfloat16 products (left out on processors that have no dot products of it); `twice` computes logits of 256 tokens at a
-time and once more in the backward pass; `whole` keeps all logits, with this project's kernel behind them; `stock` is
-Paddle's own operators.
+time and once more in the backward pass.
 
 In torch, and left out where that is not installed: `trl`, what TRL's trainer calls (parts of the vocabulary, computed
 once more in the backward pass), and `torch`, all logits with TRL's selective_log_softmax and entropy behind them. Each
@@ -34,9 +33,8 @@ from decode import is_supported, peers_home
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/logprob.json"
-OURS = ("chunked", "chunked-bf16", "twice", "whole", "stock")
+OURS = ("chunked", "chunked-bf16", "twice")
 PEERS = ("trl", "torch")
-DEFAULT = OURS[:3]
 N_TOKENS, SEQUENCE = 4096, 64
 SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
 _STEPS = 2
@@ -47,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=2, help="processes of each form (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=N_TOKENS, help="tokens to score (default: %(default)s)")
-    parser.add_argument("--forms", default=",".join(DEFAULT), help="forms of ours to measure (default: %(default)s)")
+    parser.add_argument("--forms", default=",".join(OURS), help="forms of ours to measure (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -58,15 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     forms = list(filter(is_supported, options.forms.split(",")))
     if options.repeats < 1 or options.tokens < 1 or not forms or not {*forms} <= {*OURS}:
         parser.error(f"--repeats and --tokens must be at least 1, --forms some of {','.join(OURS)}")
-    from grrm.data.atomic import atomic_path
-
     peer = peers_home() / "venv/bin/python"
     if not peer.exists() and options.out == RESULT:
         print("Token scores are not compared: run `bash benchmarks/peers/set_up.sh` first, or give a file as --out.")
         return
+    from machine import write_result
+
     result = measure(options.repeats, options.tokens, forms, str(peer) if peer.exists() else None)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     for row in result["rows"]:
         print(f"{row['model']:<14}{row['engine']:<15}{row['seconds']:8.1f} s {row['peak_mb']:8.0f} MB")
     print(f"written to {options.out}")
@@ -126,7 +123,7 @@ def measure_in_process(form: str, n_tokens: int, vocab: int, width: int) -> dict
 
 
 def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[], None]:
-    """A step of one of our forms, or of Paddle's operators."""
+    """A step of one of our forms."""
     from grrm import startup
 
     startup.configure_process()
@@ -134,12 +131,11 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
 
     import numpy as np
     import paddle
-    import paddle.nn.functional as F
 
     from grrm.models.chunked_loss import ChunkedLoss
     from grrm.models.cpu_layers.precision import set_precision
     from grrm.models.output_layer import HeadLayout
-    from grrm.models.token_scores import linear_scores, score_logits
+    from grrm.models.token_scores import linear_scores
 
     if form.endswith("bf16"):
         set_precision("bfloat16")
@@ -151,25 +147,14 @@ def paddle_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[]
     head = SimpleNamespace(weight=weight, transpose_y=True)
     lengths = [min(SEQUENCE, n_tokens - start) for start in range(0, n_tokens, SEQUENCE)]
 
-    def stock(logits: paddle.Tensor) -> paddle.Tensor:
-        logprobs = F.log_softmax(logits, axis=-1)
-        with paddle.no_grad():
-            (logprobs.exp() * logprobs).sum(-1)
-        return paddle.take_along_axis(logprobs, labels.unsqueeze(-1), 1)
-
     def step() -> None:
         weight.clear_gradient(set_to_zero=False)
         hidden.clear_gradient(set_to_zero=False)
         if form.startswith("chunked"):
             layout = (HeadLayout(transposed=True), tuple(lengths), False)
             ChunkedLoss.apply(hidden, weight, labels, *layout, lambda scores, _: scores[0].sum() / n_tokens).backward()
-            return
-        if form == "twice":
-            chosen = linear_scores(hidden, head, labels)[0]
         else:
-            logits = paddle.matmul(hidden, weight, transpose_y=True)
-            chosen = score_logits(logits, labels).logprobs_N if form == "whole" else stock(logits)
-        chosen.mean().backward()
+            linear_scores(hidden, head, labels)[0].mean().backward()
 
     return step
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from importlib import metadata
 from pathlib import Path
 
 from grrm import startup
+from grrm.data.atomic import atomic_path
 
 _CPUINFO = Path("/proc/cpuinfo")
 _PACKAGES = ("paddlepaddle", "paddlenlp", "numpy")
@@ -25,6 +27,18 @@ def describe_machine() -> dict[str, object]:
         "settings": startup.describe(),
         "load_before": None if load is None else round(load, 2),
     }
+
+
+def write_result(path: Path, result: object) -> None:
+    """Write the result of a benchmark as an indented JSON file."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def resident_bytes(name: str) -> int:
+    """Memory of this process now ("VmRSS"), or at most so far ("VmHWM"); `ru_maxrss` counts what its parent held."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(f"{name}:"))
 
 
 def _cpu_model() -> str:

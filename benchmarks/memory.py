@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from machine import describe_machine, resident_bytes, write_result
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/memory.json"
 SHAPE = {
@@ -77,13 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unknown = set(names) - {case.name for case in CASES}
     if unknown:
         parser.error(f"there are no cases {', '.join(sorted(unknown))}")
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
-
     result = {"machine": describe_machine(), "rows": [compare(case) for case in CASES if case.name in names]}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     print(f"written to {options.out}")
 
 
@@ -193,7 +190,7 @@ def measure_in_process(case: Case, folder: Path) -> None:
         def on_train_begin(self, *arguments: Any, **keywords: Any) -> None:
             nonlocal idle
             Path("/proc/self/clear_refs").write_text("5")
-            idle = _resident("VmRSS")
+            idle = resident_bytes("VmRSS")
 
     trainer = SftTrainer(
         model=model,
@@ -205,7 +202,7 @@ def measure_in_process(case: Case, folder: Path) -> None:
     )
     trainer.add_callback(Watch())
     trainer.train()
-    (folder / f"growth-{args.process_index}").write_text(str(_resident("VmHWM") - idle))
+    (folder / f"growth-{args.process_index}").write_text(str(resident_bytes("VmHWM") - idle))
 
 
 def random_part(settings: dict[str, Any]) -> Any:
@@ -221,11 +218,6 @@ def _config(stage: Any, file: Path) -> Any:
     from grrm.config.load import launched_processes
 
     return prepare(stage, file, (), Launch("cpu", launched_processes()), check_machine=False).config
-
-
-def _resident(name: str) -> int:
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:")]
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

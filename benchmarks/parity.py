@@ -46,17 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm import startup
 
     startup.configure_process()
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
+    from machine import describe_machine, write_result
 
     machine, rows = describe_machine(), []
     for model in MODELS:
         theirs = ask_transformers(home, model)
         rows += [engine_row(home, model, name, options, theirs) for name, options in ENGINES.items()]
         rows.append(trainer_row(home, model, theirs))
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, {"machine": machine, "rows": rows})
     for row in rows:
         same = f"{row['same_tokens']} of {row['tokens']} tokens the same, " if "same_tokens" in row else ""
         print(f"{row['model']:<6}{row['of']:<38}{same}log-probabilities within {row['largest_gap']:.1e}")

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machine import write_result
 from parser_mutations import MUTATIONS, Mutation, take_apart
 
-from grrm.data.atomic import atomic_path
 from grrm.gqm import compat
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Tiers, tiers_of
@@ -181,8 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
     result = measure(options.repeats, options.seed)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     for name, table in {**result["golden"], **result["mutated"], **result["mutations"]}.items():
         cells = (" / ".join(str(table[parser_name][key]) for key in OUTCOMES) for parser_name in PARSERS)
         print(f"{name:<22} {table['replies']:>6}   {'   '.join(f'{cell:<18}' for cell in cells)}")

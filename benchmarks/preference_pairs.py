@@ -29,10 +29,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from convert_rows import peak_mb, require_same_rows
-from machine import describe_machine
+from machine import describe_machine, resident_bytes, write_result
 
-from grrm.data.atomic import atomic_path
 from grrm.data.converters.output import DEFAULT_SEED
 from grrm.data.preference.instructions import write_instructions
 from grrm.data.preference.pair_files import pair_files
@@ -177,7 +175,7 @@ def _run_form(stage: str, form: str, source: str, out: str) -> None:
         import pandas  # noqa: F401  (imports are not what is measured)
     started = time.process_time()
     run(Path(source), Path(out))
-    print(json.dumps({"cpu_s": time.process_time() - started, "peak_mb": peak_mb()}))
+    print(json.dumps({"cpu_s": time.process_time() - started, "peak_mb": resident_bytes("VmHWM") / 2**20}))
 
 
 def measure(n_rows: int, repeats: int) -> dict[str, Any]:
@@ -194,12 +192,20 @@ def measure(n_rows: int, repeats: int) -> dict[str, Any]:
                     outs = {form: out.with_suffix(f".{repeat}.parquet") for form, out in outs.items()}
                 for form, out in outs.items():
                     runs[form].append(measure_once(stage, form, sources[stage], out))
-                _require_same(*outs.values())
+                require_same_output(*outs.values())
             result[stage] = _compare(n_rows, runs)
     return result
 
 
-def _require_same(expected: Path, actual: Path) -> None:
+def require_same_rows(expected: Path, actual: Path) -> None:
+    """Raises ValueError at the first row in which two parquet files differ."""
+    a, b = pq.read_table(expected).to_pylist(), pq.read_table(actual).to_pylist()
+    different = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    if different is not None or len(a) != len(b):
+        raise ValueError(f"{expected.name} and {actual.name} differ in row {different}, {len(a)} and {len(b)} rows")
+
+
+def require_same_output(expected: Path, actual: Path) -> None:
     if expected.is_file():
         require_same_rows(expected, actual)
         return
@@ -232,8 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if min(options.rows, options.repeats) < 1:
         parser.error("--rows and --repeats must be at least 1")
     result = measure(options.rows, options.repeats)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     for stage in STAGES:
         part = result[stage]
         print(

@@ -19,20 +19,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from judge_group import SMOLLM2_135M
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/pretrained_step.json"
-SHAPE = {
-    "vocab_size": 49152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 100000.0,
-    "tie_word_embeddings": True,
-}
+SHAPE = SMOLLM2_135M | {"max_position_embeddings": 8192}
 # Prompts of a step, samples of each, and mean lengths in tokens: rows of the Home Assistant corpus.
 WORKLOADS = {"sft": (32, 1, 48, 14), "sft64": (64, 1, 48, 14), "rl": (16, 8, 48, 14)}
 
@@ -46,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    from machine import describe_machine
+    from machine import describe_machine, write_result
 
     result: dict[str, Any] = {"machine": describe_machine(), "load": os.getloadavg()}
     result |= {"precision": options.precision, "row_tokens": options.row_tokens}
@@ -54,10 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in WORKLOADS:
         result[name] = measure(name, model, optimizer, options)
         print(name, json.dumps(result[name]))
-    from grrm.data.atomic import atomic_path
 
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
 
 
 def prepare(folder: Path | None, precision: str) -> tuple[Any, Any]:

@@ -59,14 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not peer.exists():
         print("Rankers are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
+    from machine import describe_machine, write_result
 
     machine = describe_machine()
     rows = [row for form in forms for row in measure(form, peer, options.rounds, options.steps, str(options.threads))]
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, {"machine": machine, "rows": rows})
     for row in rows:
         figures = f"{row['seconds_per_step']:8.3f} s a step, {row['relative_to_torch']:.2f} of torch's"
         print(f"{row['compare']:<6}{row['engine']:<6}{figures} ({row['cpu_relative_to_torch']:.2f} in CPU seconds)")

@@ -32,11 +32,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from machine import describe_machine
+from machine import describe_machine, write_result
 from server_requests import make_groups, rows_body, score_body
 from server_sides import THREADS
 
-from grrm.data.atomic import atomic_path
 from grrm.gqm.groups import Group
 from grrm.judges.registry import open_judge
 from grrm.judges.text_metric import METRICS
@@ -86,8 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if max(connections) > THREADS:
         parser.error(f"--connections must be at most {THREADS}: more are told to come back")
     result = measure(workload)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     show(result)
     print(f"written to {options.out}")
 

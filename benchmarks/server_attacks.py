@@ -10,7 +10,6 @@ seconds counts as ten. Memory is the growth of the resident memory of the server
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import socket
 import subprocess
@@ -26,10 +25,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from machine import describe_machine
+from machine import describe_machine, write_result
 from server import ROOT, SIDES, Server, serving
-
-from grrm.data.atomic import atomic_path
 
 RESULT = ROOT / "benchmarks/results/server_attacks.json"
 PROBE_EVERY_S, PROBE_S, HELD_S, SEND_S = 0.05, 10.0, 5.0, 1.0
@@ -103,8 +100,7 @@ def main() -> None:
                 rows.append({"attack": name, "server": side} | measured(server, attack, options.seconds))
             print(rows[-1], flush=True)
     result = {"machine": describe_machine(), "seconds": options.seconds, "rows": rows}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
 
 
 def sides() -> dict[str, Callable[[Path], Any]]:

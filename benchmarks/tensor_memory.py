@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from machine import describe_machine, resident_bytes, write_result
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/tensor_memory.json"
 SHAPE = {
@@ -49,18 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.one:
         measure_in_process(options.one[0], Path(options.one[1]))
         return
-    from machine import describe_machine
-
-    from grrm.data.atomic import atomic_path
-
     rows = [measure(layout) for layout in LAYOUTS]
     for row in rows:
         row["of_one_process"] = round(row["growth_mib"] / rows[0]["growth_mib"], 3)
         print(row, flush=True)
     step = {"prompt": PROMPT, "responses": RESPONSES, "response_tokens": LENGTH}
-    with atomic_path(options.out) as temporary:
-        result = {"machine": describe_machine(), "model": SHAPE, "step": step, "rows": rows}
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    result = {"machine": describe_machine(), "model": SHAPE, "step": step, "rows": rows}
+    write_result(options.out, result)
     print(f"written to {options.out}")
 
 
@@ -113,14 +110,14 @@ def measure_in_process(layout: str, folder: Path) -> None:
     optimizer = paddle.optimizer.AdamW(1e-4, parameters=model.parameters())
     model.train()
     Path("/proc/self/clear_refs").write_text("5")
-    loaded, started = _resident("VmRSS"), time.perf_counter()
+    loaded, started = resident_bytes("VmRSS"), time.perf_counter()
     objective = BatchObjective(batch, policy_loss_config(), denominators)
     chunked_loss(model(**batch.tokens.model_inputs()).hidden_NH, model.lm_head, batch.tokens, objective).backward()
-    backward = _resident("VmHWM")
+    backward = resident_bytes("VmHWM")
     optimizer.step()
     record = {
         "weights_mib": round(sum(4 * int(np.prod(parameter.shape)) for parameter in model.parameters()) / MIB),
-        "growth_mib": round((_resident("VmHWM") - loaded) / MIB),
+        "growth_mib": round((resident_bytes("VmHWM") - loaded) / MIB),
         "growth_before_optimizer_mib": round((backward - loaded) / MIB),
         "seconds": round(time.perf_counter() - started, 1),
     }
@@ -148,11 +145,6 @@ def build_model(n_ranks: int, sequence_parallel: bool) -> tuple[Any, int]:
         ranks = TensorRanks(rank, n_ranks, sequence_parallel)
     cls = policy_class("qwen2")
     return cls(cls.config_class(**SHAPE, **ranks.model_settings())), ranks.rank
-
-
-def _resident(name: str) -> int:
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:")]
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

@@ -26,10 +26,9 @@ if "paddle" not in sys.modules:
 
 import numpy as np
 import paddle
-from machine import describe_machine
+from machine import describe_machine, write_result
 
 from grrm.config.derive_objective import policy_loss_config
-from grrm.data.atomic import atomic_path
 from grrm.engine.api import Completion, SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.models.chunked_loss import chunked_loss
@@ -67,8 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
     result = measure(Workload(), options.repeats)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_result(options.out, result)
     for name in ("generate", "generate_plain", "train"):
         part = result[name]
         print(f"{name:<14} {part['median_s']:.3f} s, {part['tokens_per_s']:,} tokens/s (median of {options.repeats})")

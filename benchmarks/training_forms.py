@@ -40,10 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
     result = measure(options.repeats)
-    from grrm.data.atomic import atomic_path
 
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    from machine import write_result
+
+    write_result(options.out, result)
     for name in WORKLOADS:
         forms = result[name]
         print(f"{name:<8}" + "  ".join(f"{form} {forms[form]['relative']:.2f}" for form in FORMS))

@@ -21,8 +21,8 @@ def test_without_what_it_is_compared_with_a_line_says_how_to_get_it(
 @pytest.mark.parametrize(
     ("name", "wrong", "remedy"),
     [
-        ("logprob", ["--forms", "half"], "--forms some of chunked,chunked-bf16,twice,whole,stock"),
-        ("logprob", ["--tokens", "0"], "--forms some of chunked,chunked-bf16,twice,whole,stock"),
+        ("logprob", ["--forms", "half"], "--forms some of chunked,chunked-bf16,twice"),
+        ("logprob", ["--tokens", "0"], "--forms some of chunked,chunked-bf16,twice"),
         ("ranker_step", ["--compare", "pairs"], "--compare some of none,group"),
         ("ranker_step", ["--steps", "0"], "--compare some of none,group"),
         ("ranker_step", ["--threads", "0"], "--compare some of none,group"),

@@ -21,6 +21,7 @@ ROWS = [
     {"src_text": "Gut", "trg_text": None, "mt_texts": None, "document": "a", "position": 2},
 ]
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
+CONTEXT = ["--judge-option", "context_segments=2"]
 
 
 @pytest.fixture
@@ -33,33 +34,27 @@ def grrm(*arguments: object) -> str:
     return CliRunner().invoke(cli.grrm, list(map(str, arguments)), catch_exceptions=False, standalone_mode=False).output
 
 
-def rank(folder, rows, judge, *options: object) -> None:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    grrm("rank", path, "--url", judge.url, "--out", folder / "out.jsonl", *LANGUAGES, *options)
-
-
-def test_rank_takes_the_segments_before_a_source_from_its_rows(tmp_path, judge):
-    rank(tmp_path, ROWS, judge, "--judge-option", "context_segments=2")
+def test_rank_takes_the_segments_before_a_source_from_its_rows(rank, judge):
+    rank(ROWS, "--url", judge.url, *LANGUAGES, *CONTEXT)
     first, second = sorted((request["prompt"] for request in judge.requests), key=len)
     assert "As context" not in first
     before = "Source text:\n```\nHallo\n```\nTranslation text:\n```\nHello\n```\n\nSource text:\n```\nGut\n```\n\n"
     assert before + "Source text:\n```\nDanke\n" in second
 
 
-def test_rank_without_the_option_shows_no_context(tmp_path, judge):
-    rank(tmp_path, ROWS, judge)
+def test_rank_without_the_option_shows_no_context(rank, judge):
+    rank(ROWS, "--url", judge.url, *LANGUAGES)
     assert not any("As context" in request["prompt"] for request in judge.requests)
 
 
-def test_rows_without_documents_or_positions_are_a_sentence(tmp_path, judge):
+def test_rows_without_documents_or_positions_are_a_sentence(rank, judge):
     for name, message in (
         ("document", "rows.jsonl row 1 and all others have no document"),
         ("position", "no position"),
     ):
         rows = [{key: value for key, value in row.items() if key != name} for row in ROWS]
         with pytest.raises(UserError, match=message):
-            rank(tmp_path, rows, judge, "--judge-option", "context_segments=2")
+            rank(rows, "--url", judge.url, *LANGUAGES, *CONTEXT)
     assert not judge.requests
 
 

@@ -6,30 +6,13 @@ import json
 import threading
 
 import pytest
-from click.testing import CliRunner
 from support.completions_server import CompletionsServer, Refuse
 from support.stopped_clock import PATIENCE_S
 
-from grrm import cli
 from grrm.errors import UserError
 
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
 QUESTION = {"src_text": "2 + 2?", "trg_text": "4"}
-
-
-@pytest.fixture
-def rank(tmp_path):
-    """`grrm rank` on rows; the rows with what it added. Raises what it raises."""
-
-    def run(rows, *options):
-        path, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        arguments = ["rank", path, "--out", out, *options]
-        done = CliRunner().invoke(cli.grrm, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
-        run.told = done.output
-        return [json.loads(line) for line in out.read_text().splitlines()]
-
-    return run
 
 
 def options(**values):

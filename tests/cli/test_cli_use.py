@@ -286,14 +286,6 @@ def test_blank_lines_and_what_no_translation_can_be_extracted_from_are_null(tmp_
     assert [round(body["temperature"], 1) for body in server.requests[2:]] == [0.1, 0.2]
 
 
-def test_replies_that_no_translation_can_be_extracted_from_are_told_with_the_remedy():
-    with CompletionsServer(lambda body, number: "Hello") as server:
-        done = grrm("translate", "-", *LANGUAGES, "--url", server.url, "--retry", 0, stdin="Hallo\n")
-    assert done.returncode == 0, done.stderr
-    assert "no reply holds a translation as --prompt-type codeblock-think reads it: give the prompt type" in done.stderr
-    assert "such as Tower." in done.stderr
-
-
 def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):
     with CompletionsServer(lambda body, number: Refuse(404, {"error": {"message": "no such model"}})) as server:
         arguments = ["--url", server.url, "--model", "x", "--out", tmp_path / "out.jsonl"]

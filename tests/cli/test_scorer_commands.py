@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 
@@ -60,14 +59,11 @@ def test_an_interpreter_that_is_not_there_is_one_sentence(tmp_path):
         call("install", "comet", "--folder", str(tmp_path / "x"), "--python", str(tmp_path / "python"))
 
 
-def test_a_learned_metric_ranks_a_file(tmp_path):
+def test_a_learned_metric_ranks_a_file(rank, tmp_path):
     environment = make_environment(tmp_path)
     install(environment, comet=TENTHS, torch=TORCH)
     row = {"src_text": "s", "src_lang": "de", "trg_lang": "en", "trg_text": "r", "mt_texts": ["one", "three", "one"]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    out = tmp_path / "out.jsonl"
-    words = ["rank", str(tmp_path / "rows.jsonl"), "--judge", "comet", "--scorer-env", str(environment)]
-    CliRunner().invoke(grrm, [*words, "--out", str(out)], catch_exceptions=False, standalone_mode=False)
-    assert json.loads(out.read_text())["judge_scores"] == [3.0, 5.0, 3.0]
+    words = ["--judge", "comet", "--scorer-env", environment]
+    assert rank([row], *words)[0]["judge_scores"] == [3.0, 5.0, 3.0]
     with pytest.raises(UserError, match="--permutations has no effect with --judge comet"):
-        CliRunner().invoke(grrm, [*words, "--permutations", "2"], catch_exceptions=False, standalone_mode=False)
+        rank([row], *words, "--permutations", "2")

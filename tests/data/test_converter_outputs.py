@@ -83,6 +83,8 @@ def test_a_dataset_info_that_cannot_be_extended_is_left_as_it_is(
 COMMANDS = {
     "sft-gqm": (group(), ["--prompt-type", "score", "--add-example", "--llama-factory"], 1),
     "rl-gqm": (group(), ["--subgroup-augment", "1", "--shuffle-augment", "1"], 4),
+    "sft-sqm": (group(analyses=["a", "b", "c"]), [], 3),
+    "rl-sqm": (group(), [], 3),
     "sft-mt": (pair(), ["--response-key", "trg_text"], 1),
     "rl-mt": (pair(), ["--cross-lingual", "--testset"], 2),
 }

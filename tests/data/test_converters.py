@@ -151,13 +151,6 @@ def test_columns_of_categories_are_read_as_text(tmp_path: Path) -> None:
     assert row["extra_info"]["src_lang"] == "en"
 
 
-@pytest.mark.parametrize("source", ["100 % {x} \\n", "two\nlines", "``` fence", " padded ", "\0"])
-def test_prompts_of_a_column_are_the_prompts_of_its_texts(tmp_path: Path, source: str) -> None:
-    rows = [pair(src_text=f"{source}x", src_lang=src, trg_lang="fr") for src in ("en", "German", "uk")]
-    prompts = {row["prompt"][0]["content"] for row in converted(convert_rl_mt, rows, tmp_path)}
-    assert prompts == {mt_prompt(row["src_text"], row["src_lang"], row["trg_lang"]) for row in rows}
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), st.permutations(["en", "German", "zh"]))
 def test_a_column_of_any_texts_gives_the_prompts_of_each(texts: list[str], languages: list[str]) -> None:
     pairs = [(languages[at % 3], languages[(at + 1) % 3]) for at in range(len(texts))]
@@ -259,7 +252,6 @@ def test_another_seed_gives_another_order_of_the_same_rows(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"prompt_type": "score"}, "prompt_type 'score' cannot be used here: use one of ranking, ranking_score"),
         ({"prompt_type": "best"}, "unknown GQM prompt_type 'best'"),
         ({"shuffle_augment": -1}, "must be 0 or more"),
         ({"mt_key": "scores"}, "must name different columns"),

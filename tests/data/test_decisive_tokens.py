@@ -12,11 +12,11 @@ from support.converter_rows import group, write
 
 from grrm.data.bpe import train_bpe
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.gqm import ALL_PROMPT_TYPES, convert_sft_gqm
+from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.converters.sqm import convert_sft_sqm, rubric_judge
 from grrm.data.dataset import SftDataset
 from grrm.errors import UserError
-from grrm.gqm.prompts import decisive_spans, render_response
+from grrm.gqm.prompts import GQM_TASKS, decisive_spans, render_response
 from grrm.models.tokenizer import _decoded_spans, encoder, load_tokenizer, token_spans
 
 ANALYSIS = "A: 3 > B, so C.\nÜber 😀 wörter"
@@ -28,7 +28,7 @@ def taught(report: ConversionReport) -> list[tuple[str, list[str]]]:
     return [(row["tgt"], [row["tgt"][start:end] for start, end in row["decisive"]]) for row in rows]
 
 
-@pytest.mark.parametrize("prompt_type", ALL_PROMPT_TYPES)
+@pytest.mark.parametrize("prompt_type", GQM_TASKS)
 def test_letters_signs_and_scores_of_a_verdict_are_decisive(tmp_path: Path, prompt_type: str) -> None:
     source = write(tmp_path / "in.parquet", [group(scores=[3, 10, 3], analysis=ANALYSIS)])
     ((reply, pieces),) = taught(convert_sft_gqm(source, tmp_path / "out.jsonl", prompt_type=prompt_type))
@@ -46,7 +46,7 @@ def test_score_of_a_single_judge_is_decisive(tmp_path: Path) -> None:
     assert sorted(taught(graded)) == [("Total Score: 1/10", ["1"]), ("Total Score: 10/10", ["10"])]
 
 
-@given(st.lists(st.integers(0, 10), min_size=2, max_size=8), st.sampled_from(ALL_PROMPT_TYPES), st.integers(0, 50))
+@given(st.lists(st.integers(0, 10), min_size=2, max_size=8), st.sampled_from([*GQM_TASKS]), st.integers(0, 50))
 def test_a_verdict_is_known_from_its_decisive_characters(scores: list[int], prompt_type: str, start: int) -> None:
     verdict = render_response("", scores, prompt_type)
     pieces = [verdict[first - start : last - start] for first, last in decisive_spans(verdict, start)]

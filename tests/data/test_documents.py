@@ -120,6 +120,7 @@ def test_files_of_rows_carry_the_place_of_their_row(tmp_path):
         row = pq.read_table(path).to_pylist()[0]
         assert row["document"] == "a"
         assert row["position"] in (3, 4)
+        assert pq.read_schema(path).field("position").type == pa.int64()
     line = lines(convert_rl_mt(source, tmp_path / "mt.jsonl").path)[0]
     assert (line["document"], line["position"]) in (("a", 3), ("a", 4))
 
@@ -225,8 +226,3 @@ def test_prompts_of_rl_without_documents_are_a_sentence(tmp_path):
     report = convert_to_src_tgt(write(tmp_path / "in.parquet", [pair()]), tmp_path / "rl.jsonl", "Tower")
     with pytest.raises(UserError, match=r"rl.jsonl line 1 and all others have no document"):
         PromptDataset(report.path, encode, 200, context_segments=1)
-
-
-def test_schema_of_places(tmp_path):
-    path = convert_to_rows(write(tmp_path / "in.parquet", segments(3)), tmp_path / "out.parquet").path
-    assert pq.read_schema(path).field("position").type == pa.int64()

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.converter_rows import Row, group, write
 
-from grrm.data.converters.gqm import ALL_PROMPT_TYPES, convert_sft_gqm
+from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.converters.gqm_pairs import convert_pairs_gqm, swapped
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.grammar import ParsedVerdict, parse_verdict
 from grrm.gqm.groups import tiers_of
+from grrm.gqm.prompts import GQM_TASKS
 
 
 def pairs(folder: Path, rows: list[Row], **settings: object) -> list[Row]:
@@ -36,7 +37,7 @@ def scores_of(verdict: str, prompt_type: str) -> tuple[float, ...]:
     return parsed.scores
 
 
-@pytest.mark.parametrize("prompt_type", ALL_PROMPT_TYPES)
+@pytest.mark.parametrize("prompt_type", GQM_TASKS)
 def test_two_candidates_have_each_others_score_and_place(tmp_path: Path, prompt_type: str) -> None:
     rows = pairs(tmp_path, [group(scores=[3, 9, 7])], prompt_type=prompt_type, swaps=9)
     right = scores_of(rows[0]["chosen"], prompt_type)
@@ -50,7 +51,7 @@ def test_two_candidates_have_each_others_score_and_place(tmp_path: Path, prompt_
     assert {row["chosen"] for row in rows} == {rows[0]["chosen"]}
 
 
-@pytest.mark.parametrize("prompt_type", ALL_PROMPT_TYPES)
+@pytest.mark.parametrize("prompt_type", GQM_TASKS)
 def test_what_is_chosen_is_what_the_cold_start_teaches(tmp_path: Path, prompt_type: str) -> None:
     rows = pairs(tmp_path, [group(analysis="B is good.\nScores: B 9")], prompt_type=prompt_type)
     taught = convert_sft_gqm(tmp_path / "in.parquet", tmp_path / "sft.parquet", prompt_type=prompt_type)

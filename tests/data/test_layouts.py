@@ -234,16 +234,6 @@ def test_the_splits_of_a_saved_data_set_are_named(tmp_path):
         list(iter_raw_rows(tmp_path))
 
 
-def test_every_layout_converts_to_the_same_lines(tmp_path):
-    results = set()
-    for layout in LAYOUTS:
-        folder = tmp_path / layout.__name__
-        folder.mkdir()
-        convert_to_src_tgt(layout(folder), tmp_path / "out.jsonl")
-        results.add((tmp_path / "out.jsonl").read_text())
-    assert len(results) == 1
-
-
 def test_rows_without_a_known_language_are_told_in_one_line(tmp_path, caplog):
     rows = [*DICTS, *(DICTS[0] | {"trg_lang": f"germ{at}"} for at in range(30))]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

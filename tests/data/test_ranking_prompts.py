@@ -27,11 +27,11 @@ def written(folder: Path, *rows: dict) -> Path:
     return path
 
 
-def read(path: Path, max_prompt_len: int = 10_000, rule: str | None = "ranking_score") -> RankingPromptDataset:
+def read(path: Path, rule: str | None = "ranking_score") -> RankingPromptDataset:
     def check(task: TranslationTask) -> None:
         rule_of_row(task.data_source, rule)("", task.reference or "")
 
-    return RankingPromptDataset(path, encode, max_prompt_len, check=check)
+    return RankingPromptDataset(path, encode, 10_000, check=check)
 
 
 def test_rule_by_which_taught_replies_earn_nothing_is_refused(tmp_path: Path) -> None:
@@ -63,15 +63,6 @@ def test_lines_of_the_converter_are_read(tmp_path: Path, prompt_type: str) -> No
 def test_prompt_of_other_words_names_no_languages(tmp_path: Path) -> None:
     task = read(written(tmp_path, {"src": "Rank these.", "tgt": '{"A": 1, "B": 2}'}))[0].task
     assert (task.src_lang, task.trg_lang, task.source) == ("", "", "Rank these.")
-
-
-def test_overlong_prompts_are_left_out_and_counted(tmp_path: Path, caplog) -> None:
-    rows = [{"src": PROMPT * n, "tgt": '{"A": 1, "B": 2}'} for n in (1, 2)]
-    dataset = read(written(tmp_path, *rows), max_prompt_len=len(PROMPT))
-    assert (len(dataset), dataset.n_total, dataset.n_too_long) == (1, 2, 1)
-    assert "1 of 2 rows are longer than max_prompt_len" in caplog.text
-    with pytest.raises(UserError, match="all 2 rows are longer than max_prompt_len = 3 tokens; raise the limit"):
-        read(written(tmp_path, *rows), max_prompt_len=3)
 
 
 @pytest.mark.parametrize(

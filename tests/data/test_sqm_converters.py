@@ -53,16 +53,6 @@ def test_ground_truths_are_what_the_rule_reads(tmp_path):
     assert single_score_reward("near\n\n7", found[PROMPTS[1]]).score == 1.0
 
 
-def test_rows_are_shuffled_by_the_seed(tmp_path):
-    source = written(tmp_path, *[{"src_text": f"Hallo {i}"} for i in range(10)])
-    orders = [
-        list(lines(convert_rl_sqm(source, tmp_path / f"{i}.jsonl", seed=seed))) for i, seed in enumerate((1, 1, 2))
-    ]
-    assert orders[0] == orders[1] != orders[2]
-    assert sorted(orders[0]) == sorted(orders[2])
-    assert len(orders[0]) == 30
-
-
 def test_faulty_rows_are_left_out_with_their_reasons(tmp_path):
     rows = [{}, {"scores": [1.0]}, {"scores": [11.0, 1.0, 1.0]}, {"analyses": ["a", None, "c"]}, {"trg_lang": "xx"}]
     report = convert_sft_sqm(written(tmp_path, *rows), tmp_path / "out.parquet")
@@ -81,14 +71,6 @@ def test_a_row_without_candidates_is_left_out_and_counted(tmp_path):
 def test_keys_that_name_one_column_twice_are_refused(tmp_path):
     with pytest.raises(UserError, match="must name different columns"):
         convert_sft_sqm(written(tmp_path, {}), tmp_path / "out.jsonl", analyses_key="mt_texts")
-
-
-@pytest.mark.parametrize("command", ["sft-sqm", "rl-sqm"])
-def test_the_commands_write_files(tmp_path, command):
-    out = tmp_path / "out.jsonl"
-    result = CliRunner().invoke(grrm, ["data", command, str(written(tmp_path, {})), str(out)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 3
 
 
 def test_rubric_rows_ask_for_a_total_and_hold_the_true_grade(tmp_path):

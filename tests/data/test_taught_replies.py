@@ -13,11 +13,12 @@ from support.converter_rows import group, pair, write
 from grrm.config.load import read_yaml
 from grrm.data.annotation.relative import relative_groups
 from grrm.data.convert import ConversionReport, convert_to_sft
-from grrm.data.converters.gqm import ALL_PROMPT_TYPES, convert_rl_gqm, convert_sft_gqm
+from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.mt import convert_sft_mt
 from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm, rubric_judge
 from grrm.errors import UserError
 from grrm.gqm.extraction import extract_translation
+from grrm.gqm.prompts import GQM_TASKS
 from grrm.rewards.ranking_accuracy import RankingReward
 from grrm.rewards.rule_rewards import RULE_REWARDS, rule_of_row
 
@@ -57,13 +58,11 @@ def rewards(taught: ConversionReport, asked: ConversionReport, rule: str | None 
 
 @pytest.mark.parametrize("prepare", PREPARE)
 @pytest.mark.parametrize("analysis", ANALYSES)
-@pytest.mark.parametrize("prompt_type", ALL_PROMPT_TYPES)
+@pytest.mark.parametrize("prompt_type", GQM_TASKS)
 def test_verdicts_of_a_group_judge(tmp_path: Path, prompt_type: str, analysis: str, prepare: str) -> None:
     source = PREPARE[prepare](groups(tmp_path, ANALYSES[analysis]), tmp_path / "relative.parquet")
     taught = convert_sft_gqm(source, tmp_path / "sft.jsonl", prompt_type=prompt_type)
-    asked = convert_rl_gqm(
-        source, tmp_path / "rl.jsonl", prompt_type=prompt_type, shuffle_augment=2, prompt_types=ALL_PROMPT_TYPES
-    )
+    asked = convert_rl_gqm(source, tmp_path / "rl.jsonl", prompt_type=prompt_type, shuffle_augment=2)
     assert [one.score for one in rewards(taught, asked)] == [FULL[prompt_type]] * 2
     (named,) = {row["rule_reward"] for row in lines(asked).values()}
     for rule in ("ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot"):
@@ -115,7 +114,7 @@ def test_rule_of_the_recipes_rewards_what_their_commands_teach(tmp_path: Path, r
     analysis = "none" if "tiny" in recipe else "long"
     source = groups(tmp_path, ANALYSES[analysis])
     taught = convert_sft_gqm(source, tmp_path / "sft.jsonl", **options)
-    asked = convert_rl_gqm(source, tmp_path / "rl.jsonl", prompt_types=ALL_PROMPT_TYPES, **options)
+    asked = convert_rl_gqm(source, tmp_path / "rl.jsonl", **options)
     chosen = read_yaml(RECIPES / f"{recipe}.yaml").get("rule_reward")
     for src, row in lines(asked).items():
         assert rule_of_row(row["rule_reward"], chosen)(lines(taught)[src]["tgt"], row["tgt"]).score == 2.0

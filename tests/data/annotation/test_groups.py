@@ -60,14 +60,6 @@ def test_the_same_seed_gives_the_same_groups_and_another_one_others(tmp_path):
     assert made[0] == made[1] != made[2]
 
 
-def test_half_of_a_mixed_group_is_not_the_policys(tmp_path):
-    source = sampled(tmp_path, {"mt_texts": ["a sample", "another sample", "a third", "a fourth"]})
-    (row,) = rows_of(annotate_groups(source, tmp_path / "out.parquet", mixed_share=1.0).path)
-    own = [text for text in row["mt_texts"] if "sample" in text or "a " in text]
-    assert len(row["mt_texts"]) == 4
-    assert len(own) == 2
-
-
 def test_a_share_of_the_groups_is_smaller(tmp_path):
     source = sampled(tmp_path, *[{} for _ in range(40)])
     made = [
@@ -178,13 +170,6 @@ def test_a_file_that_is_no_scale_is_told(tmp_path, content):
 def test_no_group_at_all_is_an_error_that_says_why(tmp_path):
     with pytest.raises(UserError, match="no row to make a group of, the first is left out because of: fewer than two"):
         annotate_groups(sampled(tmp_path, {"mt_texts": ["one"]}), tmp_path / "out.parquet")
-
-
-def test_a_missing_column_is_told(tmp_path):
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"src_text": ["a"]}), path)
-    with pytest.raises(UserError, match="lacks column trg_text, src_lang, trg_lang, mt_texts"):
-        annotate_groups(path, tmp_path / "out.parquet")
 
 
 def test_the_judges_converters_read_what_the_command_writes(tmp_path):

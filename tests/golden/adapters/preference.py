@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.preference.instructions import PairColumns, write_instructions
 from grrm.data.preference.pairs import COPIED, PairRules, write_pairs
-from grrm.data.preference.samples import clean_samples, join_lines
+from grrm.data.preference.samples import clean_sample_files
 from grrm.data.preference.seeds import write_rm_seed, write_x2x_seed
 from grrm.gqm.pair_prompts import anchored_template, diverse_templates, pair_template
 
@@ -36,6 +36,14 @@ def pairs(row):
         table = pq.read_table(path / "pairs.parquet")
     printed = f"all sample: {report.n_rows}\n{report.matrices}\n"
     return {"rows": table.to_pylist(), "columns": table.column_names, "stdout": printed}
+
+
+def cleaned(texts, **settings):
+    with folder() as path:
+        file = path / "de2en.parquet"
+        pq.write_table(pa.table({"mt_texts": pa.array([texts], pa.list_(pa.string()))}), file)
+        clean_sample_files(path, **settings)
+        return [text for row in pq.read_table(file)["mt_texts"].to_pylist() for text in row]
 
 
 def seeds(write):
@@ -70,8 +78,8 @@ def instructions(row, context):
 
 FIXED = {
     "eax.construct_preference_data": pairs,
-    "eax.post_clean": lambda row: join_lines(row["text"]),
-    "eax.post_clean_sampling": lambda row: clean_samples(row["texts"]),
+    "eax.post_clean": lambda row: cleaned([row["text"]], single_line=True)[0],
+    "eax.post_clean_sampling": lambda row: cleaned(row["texts"]),
     "eax.get_eval_prompt": lambda row: pair_template(row["src"], row["trg"]),
     "eax.get_eaxt_prompt": lambda row: anchored_template(row["src"], row["trg"], row["ref"]),
     "eax.diverse_prompts": lambda row: diverse_templates(row["src"], row["trg"]),

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from grrm.cli.folders import works_on_folder
-from grrm.cli.options import FILE, FiniteRange
+from grrm.cli.options import FILE, FiniteRange, option_group
 from grrm.cli.script_flags import ScriptCommand
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
     from grrm.demo.processes import Child
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Opened = TypeVar("Opened")
 Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
 _WORDS, _DEVICES, _SHARE, _DEADLINE = "grrm.words", "grrm.devices", "grrm.share", "grrm.deadline"
@@ -48,37 +47,34 @@ class SharedCommand(ScriptCommand):
         return super().parse_args(ctx, args)
 
 
-def devices_option(command: Command) -> Command:
-    """--devices and --batch-deadline; what they say is for `over_devices`."""
-    for option in (
-        click.option("--share", type=(int, int, FILE), hidden=True, expose_value=False, callback=_keep(_SHARE)),
-        click.option(
-            "--devices",
-            metavar="LIST",
-            expose_value=False,
-            callback=_keep(_DEVICES),
-            help="Share the rows out to a process on each of these GPUs, such as 0-7 or 0,2; cpu:2 is two processes "
-            "without one. Needs --out; the same command goes on after an interruption.",
-        ),
-        click.option(
-            "--batch-deadline",
-            type=FiniteRange(0, min_open=True),
-            default=7200.0,
-            show_default=True,
-            expose_value=False,
-            callback=_keep(_DEADLINE),
-            help="With --devices: seconds for a batch of a process, its first one with opening the model.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.meta[name] = value
 
     return keep
+
+
+# What they say is for `over_devices`.
+devices_option = option_group(
+    click.option(
+        "--batch-deadline",
+        type=FiniteRange(0, min_open=True),
+        default=7200.0,
+        show_default=True,
+        expose_value=False,
+        callback=_keep(_DEADLINE),
+        help="With --devices: seconds for a batch of a process, its first one with opening the model.",
+    ),
+    click.option(
+        "--devices",
+        metavar="LIST",
+        expose_value=False,
+        callback=_keep(_DEVICES),
+        help="Share the rows out to a process on each of these GPUs, such as 0-7 or 0,2; cpu:2 is two processes "
+        "without one. Needs --out; the same command goes on after an interruption.",
+    ),
+    click.option("--share", type=(int, int, FILE), hidden=True, expose_value=False, callback=_keep(_SHARE)),
+)
 
 
 def over_devices(

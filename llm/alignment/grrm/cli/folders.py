@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from grrm.cli.options import COUNT
+from grrm.cli.options import COUNT, option_group
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
     from grrm.cli.records import Cell, Records
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")
 _SHARED = "grrm.shared"
 
 
-def parts_options(command: Command) -> Command:
-    """--part-id and --device-num."""
-    for option in (
-        click.option(
-            "--device-num", type=COUNT, default=1, show_default=True, help="Number of parts to split the files into."
-        ),
-        click.option("--part-id", type=click.IntRange(0), default=0, show_default=True, help="The part to work on."),
-    ):
-        command = option(command)
-    return command
+parts_options = option_group(
+    click.option("--part-id", type=click.IntRange(0), default=0, show_default=True, help="The part to work on."),
+    click.option(
+        "--device-num", type=COUNT, default=1, show_default=True, help="Number of parts to split the files into."
+    ),
+)
 
 
 def over_folder(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,14 +13,13 @@ from grrm.cli.options import (
     COUNT,
     FILE,
     NAMES,
-    Command,
     JudgeName,
     JudgeOption,
     ModelOptions,
-    add_options,
     explicit_model_options,
     is_explicit,
     model_options,
+    option_group,
     refuse_ineffective,
     sampling_options,
     take_model_options,
@@ -49,7 +48,10 @@ FLAGS = {
 # The name of a judge's option where its flag has another one.
 OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_type", "scorer_env": "environment"}
 _WHY = {"nothing": ", which has no model", "reward model": ", which generates nothing"}
-_JUDGE = (
+# --judge with all options of judges and their models, which `judge_opener` takes.
+judge_options = option_group(
+    model_options,
+    sampling_options(max_new_tokens=8192, retry=6),
     click.option("--judge", cls=JudgeOption, type=JudgeName(), metavar="NAME", default="gqm", show_default=True),
     click.option(
         "--judge-option",
@@ -113,12 +115,6 @@ _JUDGE = (
         help="Grammar of verdicts.",
     ),
 )
-
-
-def judge_options(command: Command) -> Command:
-    """Add --judge with all options of judges and their models; `judge_opener` takes them."""
-    command = sampling_options(temperature=0.0, max_new_tokens=8192, retry=6)(add_options(_JUDGE, command))
-    return model_options(command)
 
 
 def judge_opener(

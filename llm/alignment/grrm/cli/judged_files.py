@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from grrm.cli.records import (
     optional,
     read_records,
     scores,
+    sort_out,
     text,
     texts,
 )
@@ -28,7 +28,6 @@ from grrm.evaluation.ranking import JudgedGroup
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.consensus import ConsensusJudge
 
-logger = logging.getLogger(__name__)
 CONSENSUS = "consensus"
 SCORES_OF_RANK = "judge_scores"  # the column of `grrm rank`, whose other columns are about the same judge
 
@@ -70,19 +69,9 @@ def read_judged(path: Path, name: str, *, gold_key: str, score_key: str, system_
     Raises UserError for a file that cannot be read or has no usable row.
     """
     records = read_records(path)
-    groups: dict[int, JudgedGroup] = {}
-    faults: dict[int, RowError] = {}
-    for number in range(1, len(records.rows) + 1):
-        try:
-            groups[number] = _group(records, number, gold_key, score_key, system_key)
-        except RowError as error:
-            faults[number] = error
-    if not groups:
-        raise next(iter(faults.values()))
-    for fault in faults.values():
-        logger.warning("left out: %s", fault)
+    groups, reasons = sort_out(records, lambda number: _group(records, number, gold_key, score_key, system_key))
     samples = {number: group for number in groups if (group := _samples(records, number, len(groups[number].gold)))}
-    return JudgedFile(name, len(records.rows), groups, Counter(fault.reason for fault in faults.values()), samples)
+    return JudgedFile(name, len(records.rows), groups, reasons, samples)
 
 
 def consensus_beside(judges: Sequence[JudgedFile]) -> JudgedFile | None:

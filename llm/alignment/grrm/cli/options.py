@@ -75,15 +75,28 @@ NAMES = OptionNames(
 )
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_LANGUAGES = (
+
+def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options, which come in this order in the help of a command."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+language_options = option_group(
     click.option("--src-lang", metavar="LANG", help="Source language of every row.  [default: column src_lang]"),
     click.option("--trg-lang", metavar="LANG", help="Target language of every row.  [default: column trg_lang]"),
 )
-_INPUT = (
-    *_LANGUAGES,
+input_options = option_group(
+    language_options,
     click.option("--out", type=FILE, help="A .jsonl or .parquet file.  [default: a table; JSON lines in a pipe]"),
 )
-_MODEL = (
+# Of `ModelOptions`, the chat template, the batch size and the seed.
+model_options = option_group(
     click.option("--model", help="Folder of a checkpoint, or its name on a hub; with --url the model's name there."),
     click.option("--url", "urls", multiple=True, help="OpenAI-compatible server; repeat for a pool."),
     click.option("--tokenizer", type=FILE, help="With --url: folder of the model's tokenizer."),
@@ -171,32 +184,16 @@ class ModelOptions:
         return None if name is None else token_from_env(name, f"environment variable {name} of --token-env")
 
 
-def language_options(command: Command) -> Command:
-    """--src-lang and --trg-lang."""
-    return add_options(_LANGUAGES, command)
-
-
-def input_options(command: Command) -> Command:
-    """--src-lang, --trg-lang and --out."""
-    return add_options(_INPUT, command)
-
-
-def model_options(command: Command) -> Command:
-    """The options of `ModelOptions`, the chat template, the batch size and the seed."""
-    return add_options(_MODEL, command)
-
-
-def sampling_options(temperature: float, max_new_tokens: int, retry: int) -> Callable[[Command], Command]:
-    """--temperature, --top-p, --max-new-tokens and --retry with these defaults."""
-    options = (
-        click.option("--temperature", type=FiniteRange(min=0), default=temperature, show_default=True),
+def sampling_options(max_new_tokens: int, retry: int) -> Callable[[Command], Command]:
+    """--temperature, --top-p, --max-new-tokens and --retry, of which the last two have these defaults."""
+    return option_group(
+        click.option("--temperature", type=FiniteRange(min=0), default=0.0, show_default=True),
         click.option("--top-p", type=FiniteRange(0, 1, min_open=True), default=1.0, show_default=True),
         click.option("--max-new-tokens", type=COUNT, default=max_new_tokens, show_default=True),
         click.option(
             "--retry", type=click.IntRange(min=0), default=retry, show_default=True, help="Retries of failed replies."
         ),
     )
-    return lambda command: add_options(options, command)
 
 
 def refuse_ineffective(names: tuple[str, ...], reason: str) -> None:
@@ -222,10 +219,3 @@ def is_explicit(flag: str) -> bool:
 def take_model_options(options: dict[str, Any]) -> ModelOptions:
     """Remove the fields of `ModelOptions` from a command's options and return them as one."""
     return ModelOptions(**{name: options.pop(name) for name in ModelOptions.__dataclass_fields__})
-
-
-def add_options(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
-    """Decorate `command` with options that come in their order in its help."""
-    for option in reversed(options):
-        command = option(command)
-    return command

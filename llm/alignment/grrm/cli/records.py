@@ -103,21 +103,30 @@ def usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left ou
 
     Raises RowError, the first, where no row is left.
     """
-    faults: dict[int, RowError] = {}
+    sound, reasons = sort_out(records, lambda number: [records.cell(number, *cell) for cell in cells], becomes)
+    rows = [records.rows[number - 1] for number in sound]
+    return Usable(replace(records, rows=rows, broken={}), list(sound), reasons)
+
+
+def sort_out(
+    records: Records, read: Callable[[int], T], becomes: str = "left out"
+) -> tuple[dict[int, T], Counter[str]]:
+    """Return what `read` makes of each row by its number (from 1), and why which number of others cannot be used.
+
+    `read` raises RowError for these, which is logged. Raises the first, where no row is left.
+    """
+    sound: dict[int, T] = {}
+    faults: list[RowError] = []
     for number in range(1, len(records.rows) + 1):
         try:
-            for cell in cells:
-                records.cell(number, *cell)
+            sound[number] = read(number)
         except RowError as error:
-            faults[number] = error
-    if len(faults) == len(records.rows):
-        raise faults[1]
-    for fault in faults.values():
+            faults.append(error)
+    if not sound:
+        raise faults[0]
+    for fault in faults:
         logger.warning("%s: %s", becomes, fault)
-    numbers = [number for number in range(1, len(records.rows) + 1) if number not in faults]
-    rows = [records.rows[number - 1] for number in numbers]
-    reasons = Counter(fault.reason for fault in faults.values())
-    return Usable(replace(records, rows=rows, broken={}), numbers, reasons)
+    return sound, Counter(fault.reason for fault in faults)
 
 
 def languages(records: Records, name: str, override: str | None) -> list[str]:
@@ -160,30 +169,24 @@ def text_or_none(value: Any) -> str | None:
 
 def texts(value: Any) -> list[str | None]:
     """`value` if it is a list of texts, None standing for one that is missing; ValueError else."""
-    if not isinstance(value, list):
-        raise ValueError
-    return [text_or_none(item) for item in value]
+    return [text_or_none(item) for item in _list(value)]
 
 
 def scores(value: Any) -> list[float | None]:
     """`value` if it is a list of finite numbers, None standing for one that is missing; ValueError else."""
-    if not isinstance(value, list):
-        raise ValueError
-    return [None if item is None else _finite(item) for item in value]
+    return [None if item is None else _finite(item) for item in _list(value)]
 
 
 def lists_of_scores(value: Any) -> list[list[float | None]]:
     """`value` if it is a list of what `scores` takes; ValueError else."""
-    if not isinstance(value, list):
-        raise ValueError
-    return [scores(item) for item in value]
+    return [scores(item) for item in _list(value)]
 
 
 def names(value: Any) -> list[str]:
     """`value` if it is a list of different texts, none of them blank; ValueError else."""
-    if not isinstance(value, list) or len({text(item) for item in value}) < len(value):
+    if len({text(item) for item in _list(value)}) < len(value):
         raise ValueError
-    return value
+    return _list(value)
 
 
 def count(value: Any) -> int:
@@ -196,6 +199,12 @@ def count(value: Any) -> int:
 def optional(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
     """`check`, except that None stays None."""
     return lambda value: None if value is None else check(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError
+    return value
 
 
 def _finite(value: Any) -> float:

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from grrm.cli.options import COUNT, FILE, Command
+from grrm.cli.options import COUNT, FILE, option_group
 
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
 
 
-def report_options(command: Command) -> Command:
-    """Add the options of the files to write and of the intervals."""
-    for option in (
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the resampling."),
-        click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals."),
-        click.option("--json", "json_file", type=FILE, help="Write the results to this .json file."),
-    ):
-        command = option(command)
-    return command
+report_options = option_group(
+    click.option("--json", "json_file", type=FILE, help="Write the results to this .json file."),
+    click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the resampling."),
+)
 
 
 def mean_and_interval(interval: Interval | None, digits: int) -> tuple[str, str]:

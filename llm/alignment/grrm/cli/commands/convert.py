@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, language_options
 from grrm.errors import UserError
 
 
@@ -35,8 +35,7 @@ def _list(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 @click.option("--prompt-type", default="codeblock-think", show_default=True)
 @click.option("--target", type=FILE, help="Text file with the translations of the lines of ROWS.")
 @click.option("--columns", metavar="OURS=YOURS,…", callback=_columns, help="Such as src_text=en,trg_text=de.")
-@click.option("--src-lang", metavar="LANG", help="Source language of every row.  [default: column src_lang]")
-@click.option("--trg-lang", metavar="LANG", help="Target language of every row.  [default: column trg_lang]")
+@language_options
 @click.option("--languages", metavar="LANG,…", callback=_list, help="Of parallel files; zh=zho_Hans names a file's.")
 @click.option("--held-out", type=click.IntRange(1), metavar="N", help="Write N rows with other sources to a file.")
 @click.option("--messages", is_flag=True, help="Write messages in place of ChatML prompts, for the model's template.")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, option_group
 
 if TYPE_CHECKING:
     from grrm.data.corpora.pairs import CorpusFiles
@@ -38,19 +37,14 @@ def phrases(out_dir: Path, languages: str | None, **settings: Any) -> None:
     _show(build_phrases(out_dir, **settings))
 
 
-def translation_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that corpora of human translations have in common."""
-    for option in (
-        click.option("--dev-rows", type=int, help="Held-out rows for tuning.  [default: 5 % of the texts]"),
-        click.option(
-            "--heldout-rows", type=int, help="Held-out rows for the final test.  [default: 10 % of the texts]"
-        ),
-        click.option("--train-rows", type=int, help="Most rows for training.  [default: all that are left]"),
-        click.option("--pairs", required=True, help="Pairs of languages, such as en-de,zh-en."),
-        click.argument("out_dir", type=FILE),
-    ):
-        command = option(command)
-    return command
+# The options that corpora of human translations have in common.
+translation_options = option_group(
+    click.argument("out_dir", type=FILE),
+    click.option("--pairs", required=True, help="Pairs of languages, such as en-de,zh-en."),
+    click.option("--train-rows", type=int, help="Most rows for training.  [default: all that are left]"),
+    click.option("--heldout-rows", type=int, help="Held-out rows for the final test.  [default: 10 % of the texts]"),
+    click.option("--dev-rows", type=int, help="Held-out rows for tuning.  [default: 5 % of the texts]"),
+)
 
 
 @corpus.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from grrm.cli.commands.convert import convert
 from grrm.cli.commands.corpus import corpus
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, option_group
 from grrm.cli.script_flags import ScriptGroup
 
 SHUFFLE_SEED = click.option(
@@ -25,6 +24,20 @@ CONTEXT = click.option(
     default=0,
     show_default=True,
     help="Preceding segments that prompts show, by the columns document and position.",
+)
+# The options of the converters of annotated groups.
+GROUP_OPTIONS = option_group(
+    CONTEXT,
+    MT_KEY,
+    SCORE_KEY,
+    click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
+    click.option(
+        "--prompt-type",
+        type=click.Choice(["score", "ranking", "ranking_score"]),
+        default="ranking_score",
+        show_default=True,
+    ),
+    click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict."),
 )
 COMPAT = click.option("--compat", is_flag=True, help="Reproduce the original's rows with its mistakes.")
 
@@ -98,28 +111,10 @@ def groups(parquet: Path, out: Path, **settings: Any) -> None:
     click.echo(annotate_groups(parquet, out, **settings).summary())
 
 
-def group_options(prompt_types: tuple[str, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options that both converters of annotated groups have."""
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in (
-            click.option("--add-example", is_flag=True, help="Show the judge an example of a verdict."),
-            click.option("--prompt-type", type=click.Choice(prompt_types), default="ranking_score", show_default=True),
-            click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
-            SCORE_KEY,
-            MT_KEY,
-            CONTEXT,
-        ):
-            command = option(command)
-        return command
-
-    return add
-
-
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@group_options(("score", "ranking", "ranking_score"))
+@GROUP_OPTIONS
 @click.option("--no-analysis", is_flag=True, help="Teach the verdict alone.")
 @LLAMA_FACTORY
 @SHUFFLE_SEED
@@ -139,7 +134,7 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 @data.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@group_options(("score", "ranking", "ranking_score"))
+@GROUP_OPTIONS
 @click.option(
     "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
 )
@@ -153,9 +148,9 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
-    from grrm.data.converters.gqm import ALL_PROMPT_TYPES, convert_rl_gqm
+    from grrm.data.converters.gqm import convert_rl_gqm
 
-    click.echo(convert_rl_gqm(parquet, out, **settings, prompt_types=ALL_PROMPT_TYPES).summary())
+    click.echo(convert_rl_gqm(parquet, out, **settings).summary())
 
 
 @data.command()

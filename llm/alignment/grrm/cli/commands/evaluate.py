@@ -13,7 +13,7 @@ import click
 
 from grrm.cli.commands.evaluate_judge import judge
 from grrm.cli.commands.evaluate_ranking import ranking
-from grrm.cli.options import FILE, Command, FiniteRange
+from grrm.cli.options import FILE, Command, FiniteRange, option_group
 from grrm.cli.reports import mean_and_interval, report_options
 from grrm.errors import UserError
 from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
@@ -33,20 +33,13 @@ evaluate.add_command(ranking)
 
 def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command], Command]:
     """--NAME, --NAME-env and --NAME-model."""
-    options = (
+    return option_group(
         click.option(f"--{name}", is_flag=True, help=f"Also score with {title}, in a separate environment."),
         click.option(
             f"--{name}-env", type=FILE, default=Path(f".venv-{name}"), show_default=True, help=f"That of {title}."
         ),
         click.option(f"--{name}-model", help=model_help),
     )
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
 
 
 @evaluate.command()

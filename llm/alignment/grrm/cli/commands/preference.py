@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED, group_options
+from grrm.cli.commands.data import GROUP_OPTIONS, MT_KEY, SCORE_KEY, SHUFFLE_SEED
 from grrm.cli.folders import parts_options
-from grrm.cli.options import COUNT, FILE, FiniteRange
+from grrm.cli.options import COUNT, FILE, Command, FiniteRange, option_group
 from grrm.cli.script_flags import ScriptCommand
 
 if TYPE_CHECKING:
     from grrm.data.preference.instructions import CountTokens
 
-Command = Callable[..., None]
 _COPIED = {
     "src-text": "src_text",
     "trg-text": None,
@@ -44,24 +43,22 @@ def _range(_: click.Context, parameter: click.Parameter, value: str | None) -> t
         raise click.BadParameter(f"{value!r} is not two numbers like 20,95.", param=parameter) from None
 
 
-def _columns(command: Command) -> Command:
-    for flag, default in reversed(_COPIED.items()):
-        command = click.option(
+_columns = option_group(
+    *(
+        click.option(
             f"--{flag}-key", default=default, show_default=True, help=f"Column kept as {flag.replace('-', '_')}."
-        )(command)
-    return command
+        )
+        for flag, default in _COPIED.items()
+    )
+)
 
 
 def _token_limit(help_text: str) -> Callable[[Command], Command]:
     """--tokenizer, and the limit in its tokens."""
-
-    def add(command: Command) -> Command:
-        limited = click.option("--max-len", type=COUNT, default=1024, show_default=True, help=help_text)(command)
-        return click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens.")(
-            limited
-        )
-
-    return add
+    return option_group(
+        click.option("--tokenizer", type=FILE, help="Folder of a tokenizer: skip pairs with too many tokens."),
+        click.option("--max-len", type=COUNT, default=1024, show_default=True, help=help_text),
+    )
 
 
 @click.command(cls=ScriptCommand)
@@ -191,7 +188,7 @@ def _counter(folder: Path | None) -> CountTokens | None:
 @click.command()
 @click.argument("parquet", type=FILE)
 @click.argument("out", type=FILE)
-@group_options(("score", "ranking", "ranking_score"))
+@GROUP_OPTIONS
 @click.option("--swaps", type=click.IntRange(1), default=1, show_default=True, help="Pairs of each group.")
 @click.option(
     "--choose",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,12 +82,9 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
         click.echo(f"{len(records)} of {n_groups} groups have no verdict in the dump")
         if not records:
             return
-    progress = StepProgress(len(records), description="judging")
-    try:
+    with closing(StepProgress(len(records), description="judging")) as progress:
         groups = [group_of(record) for record in records]
         verdicts = judge_in_batches(open_source(source), groups, 64, lambda done, _: progress.update(done))
-    finally:
-        progress.close()
     path = write_opinions(run, source.title, records, verdicts, keeps_others=only_failed)
     if only_failed:
         statuses = Counter(status.value for verdict in verdicts for status in verdict.statuses)

@@ -39,7 +39,7 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
 @click.argument("rows", type=FILE)
 @model_options
 @input_options
-@sampling_options(temperature=0.0, max_new_tokens=4096, retry=4)
+@sampling_options(max_new_tokens=4096, retry=4)
 @click.option(
     "--prompt-type",
     type=click.Choice(PROMPT_TYPES),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import count
 from math import factorial
 from pathlib import Path
 from typing import Any, Literal
@@ -54,16 +53,14 @@ def relative_groups(
         raise UserError(f"orders is {orders}; it must be at least 1, or 0 for the order that is there")
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
-    groups, unusable = read_scored_groups(parquet)
+    intake = read_scored_groups(parquet)
     locations = file_locations(parquet)
-    rejected = list(unusable)
+    rejected = list(intake.rejected)
     rows: list[tuple[Any, ...]] = []
     rng = random.Random(seed)
-    unusable_rows = {row.row for row in unusable}
-    numbers = (number for number in count(1) if number not in unusable_rows)
-    for number, group in zip(numbers, groups, strict=False):
+    for number, group in zip(intake.numbers(), intake.table.to_pylist(), strict=True):
         for members in _dealt(len(group["scores"]), group_size, rng):
-            gold = [group["scores"][index] for index in members]
+            gold = [int(group["scores"][index]) for index in members]
             new = spread_scores(gold, top_score)
             if new is None:
                 rejected.append(RejectedRow(number, "all its scores are the same"))

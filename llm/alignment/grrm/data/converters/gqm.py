@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.groups import check_choice, integer_scores, read_groups
+from grrm.data.converters.groups import integer_scores, read_groups
 from grrm.data.converters.intake import with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
@@ -26,8 +26,6 @@ from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_na
 from grrm.gqm.prompts import Span, check_prompt_type, decisive_spans, render_response, without_verdict
 
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
-PROMPT_TYPES = ("ranking", "ranking_score")  # the original's
-ALL_PROMPT_TYPES = ("score", *PROMPT_TYPES)
 _EXTRA_INFO = pa.struct(
     [
         ("src_lang", pa.string()),
@@ -128,7 +126,6 @@ def convert_rl_gqm(
     compat: bool = False,
     context_segments: int = 0,
     seed: int = DEFAULT_SEED,
-    prompt_types: tuple[str, ...] = PROMPT_TYPES,
 ) -> ConversionReport:
     """Write each group, up to `subgroup_augment` sub-groups of it, and of each of these `shuffle_augment` reorderings.
 
@@ -139,10 +136,10 @@ def convert_rl_gqm(
 
     Context is as in `convert_sft_gqm`.
 
-    Holds the input columns once, and 16 bytes per output row. Raises UserError for a prompt type that is not among
-    `prompt_types`, a negative number of augmentations and as `read_groups` does.
+    Holds the input columns once, and 16 bytes per output row. Raises UserError for an unknown prompt type, a negative
+    number of augmentations and as `read_groups` does.
     """
-    check_choice(prompt_type, prompt_types)
+    check_prompt_type(prompt_type)
     if min(subgroup_augment, shuffle_augment) < 0:
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -13,7 +13,7 @@ import pyarrow as pa
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.gqm import SFT_SCHEMA, taught_analysis
 from grrm.data.converters.groups import integer_scores, read_groups
-from grrm.data.converters.intake import with_contexts
+from grrm.data.converters.intake import Intake, with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, Order, conversation, shuffled_order, write_in_order
 from grrm.data.converters.prompt_columns import gqm_prompt_column
 from grrm.errors import UserError
@@ -71,7 +71,7 @@ def convert_pairs_gqm(
         return pa.table([prompts, pa.array(right), pa.array(wrong)], names=PAIR_SCHEMA.names)
 
     written = write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build)
-    return ConversionReport(out, written, intake.rejected + tuple(_alike(all_scores, intake.rejected)))
+    return ConversionReport(out, written, intake.rejected + _alike(all_scores, intake))
 
 
 def convert_sft_pairwise(
@@ -115,7 +115,7 @@ def convert_sft_pairwise(
         return pa.table([messages, decisive], names=[*SFT_SCHEMA.names, "decisive"])
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(sampled), seed), build)
-    return ConversionReport(out, written, intake.rejected + tuple(_alike(all_scores, intake.rejected)))
+    return ConversionReport(out, written, intake.rejected + _alike(all_scores, intake))
 
 
 def swapped(scores: Sequence[int], n_swaps: int, choose: Choice, rng: Random) -> list[tuple[int, int]]:
@@ -141,12 +141,10 @@ def _verdicts(analysis: str, scores: Sequence[int], pair: tuple[int, int], promp
     return render_response(before, scores, prompt_type), render_response(before, wrong, prompt_type)
 
 
-def _alike(all_scores: Sequence[Sequence[int]], rejected: Sequence[RejectedRow]) -> list[RejectedRow]:
+def _alike(all_scores: Sequence[Sequence[int]], intake: Intake) -> tuple[RejectedRow, ...]:
     """The groups of equal scores, by their rows in the file."""
-    rejected_rows = {row.row for row in rejected}
-    numbers = (number for number in count(1) if number not in rejected_rows)
-    return [
+    return tuple(
         RejectedRow(number, "all its scores are the same")
-        for number, scores in zip(numbers, all_scores, strict=False)
+        for number, scores in zip(intake.numbers(), all_scores, strict=True)
         if len(set(scores)) < 2
-    ]
+    )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grrm.data.convert import RejectedRow
 from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.errors import UserError
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
-from grrm.gqm.prompts import check_prompt_type
 
 SCORED: dict[str, Kind] = {
     "src_text": "text",
@@ -41,38 +39,22 @@ def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | 
     if len(kinds | keys) < len(kinds) + len(named):
         raise UserError(f"keys {', '.join(named.values())} must name different columns beside {', '.join(kinds)}")
 
-    def faults(batch: pa.Table) -> Iterator[str | None]:
-        return map(_group_fault, pc.list_value_length(batch[mt_key]).to_pylist(), batch[score_key].to_pylist())
-
-    intake = read_usable(parquet, kinds | keys, faults)
+    intake = read_usable(parquet, kinds | keys, partial(_group_faults, mt_key, score_key))
     return Intake(intake.table.rename_columns([*kinds, *named]), intake.rejected)
 
 
-def read_scored_groups(parquet: Path) -> tuple[list[dict[str, Any]], tuple[RejectedRow, ...]]:
-    """Usable groups of `grrm data groups` as dicts of `SCORED` columns, scores as whole numbers, and what was left out.
-
-    Errors as in `read_groups`.
-    """
-
-    def faults(batch: pa.Table) -> Iterator[str | None]:
-        return map(_group_fault, pc.list_value_length(batch["mt_texts"]).to_pylist(), batch["scores"].to_pylist())
-
-    intake = read_usable(parquet, SCORED, faults)
-    rows = intake.table.to_pylist()
-    for row in rows:
-        row["scores"] = [int(score) for score in row["scores"]]
-    return rows, intake.rejected
-
-
-def check_choice(prompt_type: str, choices: tuple[str, ...]) -> None:
-    """UserError unless `prompt_type` is one of `choices`."""
-    if check_prompt_type(prompt_type) not in choices:
-        raise UserError(f"prompt_type {prompt_type!r} cannot be used here: use one of {', '.join(choices)}.")
+def read_scored_groups(parquet: Path) -> Intake:
+    """Usable groups of `grrm data groups` with the columns `SCORED`. Errors as in `read_groups`."""
+    return read_usable(parquet, SCORED, partial(_group_faults, "mt_texts", "scores"))
 
 
 def integer_scores(scores: pa.ListArray) -> npt.NDArray[np.int8]:
     """All scores one after the other without their decimals: 7.9 becomes 7, as the released judges were trained."""
     return np.asarray(scores.flatten().to_numpy(zero_copy_only=False)).astype(np.int8)
+
+
+def _group_faults(mt_key: str, score_key: str, batch: pa.Table) -> Iterator[str | None]:
+    return map(_group_fault, pc.list_value_length(batch[mt_key]).to_pylist(), batch[score_key].to_pylist())
 
 
 def _group_fault(n_candidates: int | None, scores: list[float | None] | None) -> str | None:

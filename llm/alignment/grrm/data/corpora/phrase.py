@@ -6,11 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 Value = TypeVar("Value")
 Side = Literal["train", "heldout", "dev"]
-SIDES: tuple[str, ...] = get_args(Side)
 MOST_DRAWS = 20_000
 HELD_OUT_SHARE = 0.06  # of all values; a half of them are held out for development, see `side_of`
 

@@ -59,7 +59,7 @@ def pair(draws: Draws) -> Phrase:
 
 def _territory(draws: Draws) -> Phrase:
     """A territory alone carries no content of its own: the same ones are named on both sides of the split."""
-    return Phrase((), partial(territory_text, draws.rng.choice(TERRITORIES)))
+    return Phrase((), partial(cldr.territory, draws.rng.choice(TERRITORIES)))
 
 
 def _measure_of_territory(draws: Draws) -> Phrase:
@@ -97,11 +97,6 @@ def territories(draws: Draws) -> Phrase:
     codes = draws.pick(_any_territories, _name)
     style = draws.rng.choice(("standard", "standard", "or"))
     return Phrase((_name(codes),), partial(_list_text, codes, style))
-
-
-def territory_text(code: str, language: str) -> str | None:
-    """The name of a territory."""
-    return cldr.territory(code, language)
 
 
 def _list_text(codes: tuple[str, ...], style: str, language: str) -> str | None:

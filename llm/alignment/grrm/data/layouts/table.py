@@ -41,6 +41,14 @@ class RowTable:
     batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]] | None = None
 
 
+def sound_rows(table: RowTable, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """The rows of the table. Raises RowError for the first that cannot be read."""
+    for row in table.read(columns):
+        if isinstance(row, RowError):
+            raise row
+        yield row
+
+
 def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -> RowTable:
     """The table with `n_rows`, `schema` and `batches`; read whole for it where it has none, those of `columns` only.
 
@@ -49,11 +57,7 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
     if table.n_rows is not None and table.schema is not None and table.batches is not None:
         return table
     names = [name for name in table.names if name in columns]
-    rows = []
-    for row in table.read(names):
-        if isinstance(row, RowError):
-            raise row
-        rows.append(row)
+    rows = list(sound_rows(table, names))
     try:
         values = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
     except pa.ArrowException as error:

@@ -149,7 +149,6 @@ def _same(lang: str, other: str) -> bool:
 
 
 _TAG_OF_FILE = re.compile("[a-z]{2}|[a-z]{2,3}[-_][A-Za-z]{2,4}")
-_COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 _BEFORE_TXT = re.compile(r".*\.([a-z]{3})\.txt")
 
 
@@ -186,7 +185,7 @@ def parallel_table(folder: Path, languages: Sequence[str] = ()) -> RowTable | No
             for row in line_pair_table(chosen[src_lang], chosen[trg_lang]).read(None):
                 yield row if isinstance(row, RowError) else {**row, "src_lang": src_lang, "trg_lang": trg_lang}
 
-    return RowTable(str(folder), _COLUMNS, rows)
+    return RowTable(str(folder), COLUMNS, rows)
 
 
 def _chosen(folder: Path, files: Mapping[str, Path], languages: Sequence[str]) -> dict[str, Path]:
@@ -208,7 +207,7 @@ def with_language_pairs(table: RowTable) -> RowTable:
 
     A row that is_bad_source is an error: that data set says so of sources that nobody should translate.
     """
-    if not {"lp", "source", "target"} <= {*table.names} or {*_COLUMNS} & {*table.names}:
+    if not {"lp", "source", "target"} <= {*table.names} or {*COLUMNS} & {*table.names}:
         return table
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
@@ -220,6 +219,6 @@ def with_language_pairs(table: RowTable) -> RowTable:
             else:
                 src_lang, _, trg_lang = row["lp"].partition("-")
                 values = (row.get("source"), row.get("target"), src_lang, trg_lang)
-                yield {**row, **dict(zip(_COLUMNS, values, strict=True))}
+                yield {**row, **dict(zip(COLUMNS, values, strict=True))}
 
-    return RowTable(table.name, (*table.names, *_COLUMNS), rows, table.n_rows)
+    return RowTable(table.name, (*table.names, *COLUMNS), rows, table.n_rows)

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import Row, RowError, RowTable
+from grrm.data.layouts.translation_files import COLUMNS as COLUMNS
 from grrm.data.layouts.translation_files import language_of_name
 from grrm.errors import UserError, UserErrors
 from grrm.gqm.languages import display_name
 
-COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 DOCUMENT, POSITION = "document", "position"  # optional: see `grrm.data.documents`
 OTHER_NAMES = {DOCUMENT: "page"}  # of LibreOffice's corpus
 _NESTED = "translation"  # the column of the hub's data sets that holds a text for each language

@@ -137,7 +137,7 @@ def _write(
     wide = pa.schema([(name, pa.large_string()) for name in schema.names])
     table, rejected = pa.table(columns, schema=wide), list(intake.rejected)
     if limit is not None:
-        table, too_long = _short_enough(table, limit, [row.row for row in intake.rejected])
+        table, too_long = _short_enough(table, limit, intake.numbers())
         rejected += too_long
         if not table.num_rows:
             raise UserError(f"{out}: all pairs are longer than max_len = {limit.max_len} tokens; raise the limit")
@@ -166,10 +166,9 @@ def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array
     return pc.binary_join_element_wise(before, source, behind, pa.scalar("", source.type))
 
 
-def _short_enough(table: pa.Table, limit: Limit, rejected_rows: list[int]) -> tuple[pa.Table, list[RejectedRow]]:
-    """The pairs within the limit, and the rows (numbers in the file) of the others."""
+def _short_enough(table: pa.Table, limit: Limit, numbers: list[int]) -> tuple[pa.Table, list[RejectedRow]]:
+    """The pairs within the limit, and the others by their `numbers` in the file."""
     keep = np.zeros(table.num_rows, dtype=np.bool_)
-    numbers = np.setdiff1d(np.arange(1, table.num_rows + len(rejected_rows) + 1), rejected_rows)
     with tqdm(total=table.num_rows, desc="count tokens", unit="pair", disable=None) as progress:
         for start in range(0, table.num_rows, ROWS_PER_BATCH):
             prompts, *answers = (column.to_pylist() for column in table.slice(start, ROWS_PER_BATCH).columns)
@@ -179,5 +178,6 @@ def _short_enough(table: pa.Table, limit: Limit, rejected_rows: list[int]) -> tu
                 longest = np.maximum(longest, limit.count_tokens(joined))
             keep[start : start + len(prompts)] = longest <= limit.max_len
             progress.update(len(prompts))
-    too_long = [RejectedRow(int(number), f"more than {limit.max_len} tokens") for number in numbers[~keep]]
+    reason = f"more than {limit.max_len} tokens"
+    too_long = [RejectedRow(number, reason) for number, fits in zip(numbers, keep, strict=True) if not fits]
     return table.filter(pa.array(keep)), too_long

@@ -26,16 +26,6 @@ from grrm.errors import UserError
 END_TOKEN = "</s>"
 
 
-def join_lines(text: str) -> str:
-    """Join the lines of a sampled translation: stripped, with `; ` in the place of each newline inside."""
-    return text.strip().replace("\n", "; ")
-
-
-def clean_samples(texts: Sequence[str]) -> list[str]:
-    """The texts up to their end token, each once, in the order in which they were first seen."""
-    return list(dict.fromkeys(text.partition(END_TOKEN)[0] for text in texts))
-
-
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
     """The result of cleaning a file: candidates before, candidates removed, and rows without any candidate."""
@@ -58,9 +48,12 @@ def clean_sample_files(
 ) -> list[CleaningReport]:
     """Clean the lists of texts in `text_key` of the folder's language-pair files, each rewritten in one atomic step.
 
-    As `clean_samples`, with `single_line` after `join_lines` of each text; candidates that are null are removed too,
-    empty ones are not. Other lists of the file that are as long as the candidates in every row (statuses, scores) lose
-    the same members. Rows without a candidate are left out, logged and counted. Memory: a batch of rows.
+    Texts end at their end token, and each is kept once, in the order in which they were first seen; with `single_line`
+    they are stripped, with `; ` in the place of each newline inside. Null candidates are removed too, empty ones are
+    not.
+
+    Other lists of the file that are as long as the candidates in every row (statuses, scores) lose the same members.
+    Rows without a candidate are left out, logged and counted. Memory: a batch of rows.
 
     Raises UserError as `pair_files` does, and for a file that is not parquet or whose `text_key` is missing or no list
     of texts.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grrm.data.layouts.opening import open_table
-from grrm.data.layouts.table import RowError
+from grrm.data.layouts.table import sound_rows
 from grrm.errors import UserError, UserErrors, pointer
 from grrm.evaluation.annotation.campaign import PAGE_FORMAT
 from grrm.evaluation.human_gold.campaigns import is_pearmut, last_entries
@@ -91,12 +91,7 @@ def _records(path: Path, languages: tuple[str | None, str | None]) -> Iterator[t
     table = open_table(path)
     if not is_pearmut(table.names):
         raise UserError(f"{path} is no log of a Pearmut campaign; give that, or the .json file that the page saved")
-    entries: list[Mapping[str, Any]] = []
-    for row in table.read(None):
-        if isinstance(row, RowError):
-            raise row
-        entries.append(row)
-    for (user, number), entry in last_entries(entries).items():
+    for (user, number), entry in last_entries(sound_rows(table)).items():
         where = f"item {number} of {user}"
         items, annotated = entry.get("item"), entry.get("annotation")
         if not isinstance(items, list) or not isinstance(annotated, list) or len(items) != len(annotated):

@@ -11,7 +11,7 @@ import numpy as np
 
 from grrm.data.atomic import atomic_path
 from grrm.data.layouts.opening import open_table
-from grrm.data.layouts.table import RowError
+from grrm.data.layouts.table import sound_rows
 from grrm.data.layouts.text_files import lines_of
 from grrm.errors import UserError, require_known
 from grrm.evaluation.candidate_pairs import Floats
@@ -222,9 +222,7 @@ def _texts(path: Path, key: str) -> list[str | None]:
     if path.suffix != ".jsonl":
         return [None if line.rstrip() == NO_TRANSLATION else line.rstrip() for _, line in lines_of(path)]
     texts: list[str | None] = []
-    for row in open_table(path).read([key]):
-        if isinstance(row, RowError):
-            raise row
+    for row in sound_rows(open_table(path), [key]):
         if key not in row or not isinstance(row[key], str | None):
             raise UserError(f"{path} row {len(texts) + 1} has no text {key!r}; get the file again")
         texts.append(None if row[key] == NO_TRANSLATION else row[key])

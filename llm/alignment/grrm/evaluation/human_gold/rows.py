@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from grrm.data.layouts.opening import open_table
-from grrm.data.layouts.table import Row, RowError
+from grrm.data.layouts.table import Row, sound_rows
 from grrm.errors import UserError
 from grrm.evaluation.candidate_pairs import Floats
 from grrm.evaluation.human_gold.campaigns import appraise_rows, is_pearmut, pearmut_rows
@@ -133,7 +133,7 @@ def _table(systems: Sequence[str], segments: Sequence[_Segment], annotator: str)
 def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Path | None) -> Iterator[Row]:
     """The rows under our names of columns."""
     table = open_table(batches or path)
-    rows = _without_errors(table.read(None))
+    rows = sound_rows(table)
     if batches is not None or is_pearmut(table.names):
         if scores:
             raise UserError(f"{path} has no scores {', '.join(scores)}; give their file, as --scores NAME=FILE")
@@ -149,13 +149,6 @@ def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Pa
         )
     for row in rows:
         yield {name: row.get(column) for name, column in named.items() if column is not None}
-
-
-def _without_errors(rows: Iterable[Row | RowError]) -> Iterator[Row]:
-    for row in rows:
-        if isinstance(row, RowError):
-            raise row
-        yield row
 
 
 def _language_pair(row: Row, languages: tuple[str | None, str | None], where: str) -> tuple[str, str]:
