@@ -110,7 +110,7 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
 
 def is_supported(engine: str) -> bool:
     """Return whether this processor computes what the engine's name says; emulated precisions are not compared."""
-    from grrm_csrc.bf16 import is_native
+    from grrm_csrc.blas import is_native
 
     return all(is_native(precision) for mark, precision in ROUNDED.items() if mark in engine)
 

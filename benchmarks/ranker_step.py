@@ -117,10 +117,11 @@ def write_task(folder: Path, compare: str) -> None:
     """A ranker with random weights in `folder`/model, and groups in `folder`/task.json, for both."""
     from tiny_step import build_model
 
-    from grrm.models.reward_models import new_reward_model, save_reward_model
+    from grrm.models.policy import load_policy
+    from grrm.models.reward_models import save_reward_model, with_new_head
 
     build_model().save_pretrained(str(folder / "backbone"), safe_serialization=True)
-    save_reward_model(new_reward_model("ranker", folder / "backbone", compare=compare), folder / "model")
+    save_reward_model(with_new_head("ranker", load_policy(folder / "backbone"), compare=compare), folder / "model")
     (folder / "out").mkdir()
     task = {
         "groups": random_groups(N_BATCHES * N_GROUPS),

@@ -14,15 +14,15 @@
 #include "../kernels/bf16_product.h"
 #include "../kernels/decoder.h"
 #include "../kernels/fingerprint.h"
-#include "../kernels/int8_product.h"
+#include "../kernels/int8_expanded.h"
 #include "../kernels/linear_scores.h"
-#include "../kernels/packing.h"
 #include "../kernels/rms_norm.h"
 #include "../kernels/rotary.h"
 #include "../kernels/sampling.h"
 #include "../kernels/swiglu.h"
 #include "../kernels/threads.h"
 #include "../kernels/token_scores.h"
+#include "../kernels/vnni_product.h"
 #include "training.h"
 
 using grrm::n_threads;
@@ -107,10 +107,13 @@ extern "C" {
 int32_t grrm_abi() { return 13; }
 
 // The addresses of a BLAS (grrm::Blas) whose factors are bfloat16, those that it lays out in eight bits where `int8` is
-// not 0; returns 1 where the processor has dot products of them, 0 where the same sums take longer than float32's.
+// not 0: half of the memory, in the order that the processor's products read. Returns 1 where the processor has dot
+// products of them, 0 where the same sums take longer than float32's.
 int64_t grrm_bf16_blas(int64_t int8, const void** addresses) {
   const grrm::Blas bf16{grrm::bf16_sgemm, grrm::bf16_pack_bytes, grrm::bf16_pack, grrm::bf16_packed};
-  const grrm::Blas blas = int8 != 0 ? grrm::int8_blas() : bf16;
+  const grrm::Blas vnni{grrm::bf16_sgemm, grrm::vnni_pack_bytes, grrm::vnni_pack, grrm::vnni_packed};
+  const grrm::Blas any{grrm::bf16_sgemm, grrm::expanded_pack_bytes, grrm::expanded_pack, grrm::expanded_packed};
+  const grrm::Blas blas = int8 == 0 ? bf16 : grrm::has_vnni() ? vnni : any;
   static_assert(sizeof(blas) == 4 * sizeof(void*), "four addresses");
   std::memcpy(addresses, &blas, sizeof(blas));
   return (int8 != 0 ? grrm::has_vnni() : grrm::has_bf16()) ? 1 : 0;

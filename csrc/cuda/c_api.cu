@@ -1,7 +1,13 @@
 // C functions that launch the kernels on a stream: what a binding of any framework, or ctypes, calls. Pointers are to
 // the device's memory; `bf16` says what T is. Each answers with a cudaError_t, without waiting for the kernel.
 
-#include "launch.cuh"
+// Where kernels are launched from: nvcc's syntax, behind a name that other compilers can give another meaning.
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#define GRRM_LAUNCH(kernel, grid, threads, stream, ...) kernel<<<grid, threads, 0, stream>>>(__VA_ARGS__)
+#endif
 
 #include "c_api.h"
 #include "token_scores.cuh"

@@ -94,13 +94,6 @@ GRRM_INLINE void dot_columns(const float* q, const float* columns, float scale, 
     dot_block<R>(q, columns + j, scale, stride, width, out + j, stride);
 }
 
-GRRM_INLINE float largest(const float* x, int64_t begin, int64_t end, float before) {
-  float top = before;
-#pragma omp simd reduction(max : top)
-  for (int64_t j = begin; j < end; ++j) top = x[j] > top ? x[j] : top;
-  return top;
-}
-
 GRRM_INLINE float exponentials(float* x, int64_t begin, int64_t end, float shift) {
   float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)

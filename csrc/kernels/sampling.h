@@ -23,13 +23,6 @@ constexpr int64_t kBlock = 64;  // weights are added up in blocks: in float with
 
 GRRM_INLINE int64_t whole_blocks(int64_t n) { return (n + kBlock - 1) / kBlock; }
 
-GRRM_INLINE float largest_logit(const float* z, int64_t n) {
-  float top = z[0];
-#pragma omp simd reduction(max : top)
-  for (int64_t i = 0; i < n; ++i) top = z[i] > top ? z[i] : top;
-  return top;
-}
-
 // weights[i] = exp((z[i] - top) * inverse), sums[b] their sum in block b; returns the total.
 GRRM_INLINE double exponential_weights(const float* z, int64_t n, float top, float inverse, float* weights,
                                        double* sums) {
@@ -131,7 +124,7 @@ static bool sample_row(const float* logits, int64_t vocabulary, const SamplingOp
   const float inverse = std::min(1.0f / (options.temperature == 0.0f ? 1.0f : options.temperature), 3e38f);
   float* weights = buffers.weights.data();
   double* sums = buffers.sums.data();
-  const float top = largest_logit(logits, vocabulary);
+  const float top = largest(logits, 0, vocabulary, logits[0]);
   double total = exponential_weights(logits, vocabulary, top, inverse, weights, sums);
   if (!(total > 0.0 && total <= 1e300) || !(std::fabs(top) <= kLargest)) return false;
   const double log_total = std::log(total);
@@ -145,7 +138,7 @@ static bool sample_row(const float* logits, int64_t vocabulary, const SamplingOp
     for (int64_t i = 0; i < n_banned; ++i) shaped[banned[i]] = -INFINITY;
     z = shaped;
   }
-  const float shaped_top = z == logits ? top : largest_logit(z, vocabulary);
+  const float shaped_top = z == logits ? top : largest(z, 0, vocabulary, z[0]);
   if (!(std::fabs(shaped_top) <= kLargest)) return false;
   if (options.temperature == 0.0f) {
     drawn.token = std::max_element(z, z + vocabulary) - z;

@@ -22,6 +22,14 @@ typedef float Lanes __attribute__((vector_size(64)));
 GRRM_INLINE void load(const float* from, Lanes& to) { std::memcpy(&to, from, sizeof to); }
 GRRM_INLINE void store(const Lanes& from, float* to) { std::memcpy(to, &from, sizeof from); }
 
+// The largest of `before` and x[begin] to x[end - 1].
+GRRM_INLINE float largest(const float* x, int64_t begin, int64_t end, float before) {
+  float top = before;
+#pragma omp simd reduction(max : top)
+  for (int64_t j = begin; j < end; ++j) top = x[j] > top ? x[j] : top;
+  return top;
+}
+
 // exp(x) for x <= 0 or small positive x, relative error below 3e-7: 2^n * p(r) with r in [-ln2/2, ln2/2] (Cephes
 // expf's polynomial). Below -87 it is 0, above 88 it stays finite.
 GRRM_INLINE float exp_approx(float x) {

@@ -16,9 +16,7 @@ static void score_token_rows(const float* logits, const int64_t* labels, float* 
                              int64_t begin, int64_t end, int64_t vocab) {
   for (int64_t row = begin; row < end; ++row) {
     const float* z = logits + row * vocab;
-    float top = z[0];
-#pragma omp simd reduction(max : top)
-    for (int64_t i = 0; i < vocab; ++i) top = z[i] > top ? z[i] : top;
+    const float top = largest(z, 0, vocab, z[0]);
     float sum = 0.0f, weighted = 0.0f;
 #pragma omp simd reduction(+ : sum, weighted)
     for (int64_t i = 0; i < vocab; ++i) {

@@ -47,6 +47,6 @@ def test_engines_take_turns_and_medians_are_written(decode, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("native", [True, False])
 def test_what_a_processor_would_only_emulate_is_not_compared(decode, monkeypatch, native):
-    monkeypatch.setattr("grrm_csrc.bf16.is_native", lambda precision: native and precision == "bfloat16")
+    monkeypatch.setattr("grrm_csrc.blas.is_native", lambda precision: native and precision == "bfloat16")
     names = ("ours-fp32", "ours-bf16", "ours-bf16-2ranks", "ours-int8")
     assert [decode.is_supported(name) for name in names] == [True, native, native, False]

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bf16_products import Products
 
-from grrm_csrc import bf16
+from grrm_csrc import blas
 from grrm_csrc.blas import blas_addresses
-from grrm_csrc.build import kernels
+from grrm_csrc.build import Kernels, kernels
 
 pytestmark = pytest.mark.skipif(kernels().library is None, reason="there is no C++ compiler here")
 
@@ -95,12 +95,8 @@ def test_a_row_has_the_same_bits_whatever_the_rows_and_threads():
 
 
 def test_without_kernels_there_are_no_such_products(monkeypatch):
-    bf16.rounding_addresses.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(bf16, "kernels", lambda: kernels().__class__(None, "none"))
-        found = blas_addresses("bfloat16"), bf16.is_native()
-    bf16.rounding_addresses.cache_clear()
-    assert found == (None, False)
+    monkeypatch.setattr(blas, "kernels", lambda: Kernels(None, "none"))
+    assert (blas_addresses("bfloat16"), blas.is_native("bfloat16")) == (None, False)
 
 
 def test_a_precision_nobody_knows_is_refused():

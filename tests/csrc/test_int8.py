@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bf16_products import Products
 
-from grrm_csrc.bf16 import is_native
+from grrm_csrc.blas import is_native
 from grrm_csrc.build import find_compiler, kernels
 
 pytestmark = pytest.mark.skipif(kernels().library is None, reason="there is no C++ compiler here")

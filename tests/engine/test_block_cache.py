@@ -56,16 +56,6 @@ def test_samples_of_a_prompt_share_its_full_blocks():
     assert len(set(tables.blocks_SB[:, 2].tolist())) == 4
 
 
-def test_every_slot_can_be_full_at_once_again_and_again():
-    tables = BlockTables(3, 2 * BLOCK)
-    for _ in range(3):
-        for slot in range(3):
-            tables.begin(slot, 2 * BLOCK)
-        assert tables.n_free == 0
-    tables.begin(1, 1)
-    assert tables.n_free == 1
-
-
 @pytest.mark.parametrize("length", [0, 2 * BLOCK + 1])
 def test_a_sequence_that_does_not_fit_is_refused(length):
     with pytest.raises(ValueError, match=f"{length} tokens"):

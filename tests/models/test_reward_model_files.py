@@ -14,7 +14,7 @@ from support.reward_models import backbone_folder, draw_groups, flat, reward_mod
 
 from grrm.errors import UserError
 from grrm.models.policy import load_policy
-from grrm.models.reward_models import RewardModel, load_reward_model, new_reward_model, save_reward_model
+from grrm.models.reward_models import RewardModel, load_reward_model, save_reward_model, with_new_head
 
 __all__ = ["backbone_folder", "reward_model"]  # fixtures
 
@@ -29,7 +29,7 @@ def test_saved_and_loaded_it_gives_the_same_scores(model: RewardModel, tmp_path:
 
 
 def test_the_value_head_is_in_the_layout_of_llama_factory(backbone: Path, tmp_path: Path):
-    model = new_reward_model("pairwise", backbone, seed=1)
+    model = with_new_head("pairwise", load_policy(backbone), seed=1)
     save_reward_model(model, tmp_path)
     stored = load_file(tmp_path / "value_head.safetensors")
     assert {name: one.shape for name, one in stored.items()} == {
@@ -43,7 +43,7 @@ def test_the_value_head_is_in_the_layout_of_llama_factory(backbone: Path, tmp_pa
 
 
 def test_a_value_head_in_bfloat16_is_read(backbone: Path, tmp_path: Path):
-    model = new_reward_model("pairwise", backbone)
+    model = with_new_head("pairwise", load_policy(backbone))
     model.head.weight.set_value(paddle.full([32, 1], 0.75))
     save_reward_model(model, tmp_path)
     head = {"v_head.summary.weight": paddle.full([1, 32], 0.75), "v_head.summary.bias": paddle.full([1], -2.5)}
@@ -89,7 +89,7 @@ def test_a_head_that_is_not_whole_or_does_not_fit_is_one_sentence(model: RewardM
     ["{", "[]", "{}", '{"kind": "oracle"}', '{"kind": "pairwise", "depth": 2}', '{"kind": "ranker", "width": "wide"}'],
 )
 def test_settings_that_describe_no_reward_model_are_one_sentence(backbone: Path, tmp_path: Path, settings: str):
-    save_reward_model(new_reward_model("pairwise", backbone), tmp_path)
+    save_reward_model(with_new_head("pairwise", load_policy(backbone)), tmp_path)
     save_file({}, tmp_path / "ranker_head.safetensors")
     (tmp_path / "reward_model.json").write_text(settings)
     with pytest.raises(UserError, match=r"reward_model\.json"):
@@ -103,7 +103,7 @@ def test_a_folder_without_a_head_is_no_reward_model(backbone: Path):
 
 def test_saving_leaves_other_files_of_the_folder(backbone: Path, tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text("{}")
-    save_reward_model(new_reward_model("ranker", backbone, blocks=1), tmp_path)
+    save_reward_model(with_new_head("ranker", load_policy(backbone), blocks=1), tmp_path)
     assert (tmp_path / "tokenizer.json").read_text() == "{}"
     assert json.loads((tmp_path / "reward_model.json").read_text())["blocks"] == 1
     assert not list(tmp_path.glob(".saving-*"))

@@ -11,7 +11,8 @@ import pytest
 from support.reward_models import backbone_folder, draw_groups, flat, reward_model, scores
 
 from grrm.errors import UserError
-from grrm.models.reward_models import CandidateGroup, RewardModel, new_reward_model, score_groups
+from grrm.models.policy import load_policy
+from grrm.models.reward_models import CandidateGroup, RewardModel, score_groups, with_new_head
 
 __all__ = ["backbone_folder", "reward_model"]  # fixtures
 
@@ -204,9 +205,9 @@ def test_a_group_that_has_nothing_to_score_is_refused(model: RewardModel, broken
 )
 def test_a_ranker_that_cannot_be_built_is_one_sentence(backbone: Path, settings: dict, said: str):
     with pytest.raises(UserError, match=said):
-        new_reward_model("ranker", backbone, **settings)
+        with_new_head("ranker", load_policy(backbone), **settings)
 
 
 def test_an_unknown_kind_names_the_nearest(backbone: Path):
     with pytest.raises(UserError, match="'ranker'"):
-        new_reward_model("rankr", backbone)
+        with_new_head("rankr", load_policy(backbone))

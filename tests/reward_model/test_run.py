@@ -15,7 +15,8 @@ from support.sentences import ends_with_a_sentence
 
 from grrm.config import RewardModelConfig, load_config
 from grrm.errors import UserError
-from grrm.models.reward_models import cast_weights, load_reward_model, new_reward_model, score_groups
+from grrm.models.policy import load_policy
+from grrm.models.reward_models import cast_weights, load_reward_model, score_groups, with_new_head
 from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.training import supervised_run
@@ -139,7 +140,7 @@ def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(world, write_
 
 
 def test_sixteen_bit_weights_leave_the_tables_of_positions_as_they_are(world):
-    model = new_reward_model("ranker", world.policy)
+    model = with_new_head("ranker", load_policy(world.policy))
     before = {name: table.numpy() for name, table in model.named_buffers()}
     cast_weights(model, "bfloat16")
     assert {str(weight.dtype) for weight in model.parameters()} == {"paddle.bfloat16"}

@@ -10,8 +10,8 @@ import pytest
 from support.rl_processes import MODEL
 
 from grrm.models.cpu_layers import use_cpu_layers
-from grrm.models.policy import policy_class
-from grrm.models.reward_models import CandidateGroup, RewardModel, new_reward_model, score_groups
+from grrm.models.policy import load_policy, policy_class
+from grrm.models.reward_models import CandidateGroup, RewardModel, score_groups, with_new_head
 
 HEADS = {
     "pairwise": {"kind": "pairwise"},
@@ -35,7 +35,7 @@ def backbone_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="module", name="model", params=HEADS)
 def reward_model(request: pytest.FixtureRequest, backbone: Path) -> RewardModel:
-    model = new_reward_model(backbone_directory=backbone, seed=3, **HEADS[request.param])
+    model = with_new_head(backbone=load_policy(backbone), seed=3, **HEADS[request.param])
     for name, weight in model.head.named_parameters():  # else nothing would come of candidates seeing each other
         if "own_bias" in name:
             weight.set_value(paddle.linspace(-1.0, 1.0, weight.shape[0]))

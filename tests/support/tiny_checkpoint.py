@@ -36,11 +36,12 @@ def write_tiny_checkpoint(
 def write_tiny_reward_model(folder: Path, kind: str, **settings: object) -> Path:
     """A tiny checkpoint under a new head, saved with its tokenizer; returns the folder.
 
-    `settings` are those of `new_reward_model`, and `max_positions`.
+    `settings` are those of `with_new_head`, and `max_positions`.
     """
-    from grrm.models.reward_models import new_reward_model, save_reward_model
+    from grrm.models.policy import load_policy
+    from grrm.models.reward_models import save_reward_model, with_new_head
 
     limits = {"max_positions": settings.pop("max_positions")} if "max_positions" in settings else {}
-    model = new_reward_model(kind, write_tiny_checkpoint(folder, **limits), **settings)
+    model = with_new_head(kind, load_policy(write_tiny_checkpoint(folder, **limits)), **settings)
     save_reward_model(model, folder)
     return folder

@@ -57,24 +57,6 @@ def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(model, decoder, monkey
     np.testing.assert_allclose(narrow.decode(*inputs, parts), decoder.decode(*inputs, whole), atol=1e-5)
 
 
-def test_what_samples_share_is_read_from_one_of_them(decoder):
-    lengths, slots, sources = [70], np.array([3, 8, 5]), np.array([0, 0, 0])
-    cache = filled(decoder, lengths, slots, sources)
-    _, owners, shared = cache.sharing(slots)
-    assert owners.tolist() == [3, 3, 3]
-    assert shared.tolist() == [70, 70, 70]
-    assert cache.sharing(np.array([5, 8]))[1].tolist() == [5, 5]  # slot 3 has ended, and may be overwritten
-    assert cache.sharing(np.array([8]))[2].tolist() == [0]
-
-
-def test_samples_have_the_full_blocks_of_their_prompt_in_common(decoder):
-    cache = filled(decoder, [100, 64], np.array([3, 8, 5, 1]), np.array([0, 0, 0, 1]))
-    blocks_SB = cache.tables.blocks_SB
-    assert blocks_SB[3, 0] == blocks_SB[8, 0] == blocks_SB[5, 0]
-    assert len({*blocks_SB[[3, 8, 5], 1].tolist(), blocks_SB[1, 0]}) == 4
-    assert cache.tables.n_free == 12 * 2 - 5
-
-
 def test_the_kernel_reads_what_samples_share_in_one_slot_only(decoder):
     lengths, slots, sources = [100], np.array([3, 8, 5]), np.array([0, 0, 0])
     inputs = slots, np.array([4, 5, 6]), np.array([100, 100, 100])
@@ -94,10 +76,6 @@ def test_a_slot_that_another_prompt_took_over_shares_nothing_any_more(decoder):
     prompt = np.arange(40)[None]
     decoder.prefill(prompt, np.array([40]), cache, np.array([3]), np.array([0]))
     both, tokens, positions = np.array([3, 8]), np.array([1, 2]), np.array([40, 70])
-    order, owners, shared = cache.sharing(both)
-    assert both[order].tolist() == [8, 3]
-    assert owners.tolist() == [8, 3]
-    assert shared.tolist() == [0, 0]
     got = decoder.decode(both, tokens, positions, cache)
     fresh = decoder.new_cache(1, 128)
     decoder.prefill(prompt, np.array([40]), fresh, np.array([0]), np.array([0]))

@@ -162,15 +162,6 @@ def test_a_budget_limits_the_sequences_at_a_time_not_the_result(use_kernels, mod
     assert wide.cache_use.max_running > 1
 
 
-def test_sleep_and_wake_change_nothing(model, prompts):
-    engine, params = PaddleEngine(model), SamplingParams(max_new_tokens=3)
-    before = engine.generate(prompts, params)
-    engine.sleep()
-    engine.wake()
-    engine.update_weights()
-    assert engine.generate(prompts, params) == before
-
-
 def test_impossible_engine_sizes_are_refused(model):
     with pytest.raises(UserError, match="max_num_seqs"):
         PaddleEngine(model, max_num_seqs=0)

@@ -53,17 +53,6 @@ def test_completions_are_those_of_plain_operators(options, make_model, prompts):
 
 
 @pytest.mark.usefixtures("on_gpu_operators")
-def test_completions_do_not_depend_on_the_batch(model, prompts):
-    params = SamplingParams(max_new_tokens=6, stop_token_ids=STOPS, seed=9)
-    streams = list(range(100, 100 + len(prompts)))
-    whole = PaddleEngine(model).generate(prompts, params, streams)
-    for index in (0, 5, 13):
-        alone = PaddleEngine(model).generate([prompts[index]], params, [streams[index]])[0]
-        assert alone.token_ids == whole[index].token_ids
-        np.testing.assert_allclose(alone.logprobs, whole[index].logprobs, atol=1e-4)
-
-
-@pytest.mark.usefixtures("on_gpu_operators")
 def test_a_budget_bounds_the_blocks_and_they_are_used_again(make_model, monkeypatch):
     model, caches, new_cache = make_model("qwen2", max_position_embeddings=200), [], GpuDecoder.new_cache
     monkeypatch.setattr(GpuDecoder, "new_cache", lambda *given: caches.append(new_cache(*given)) or caches[-1])

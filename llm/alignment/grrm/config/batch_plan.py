@@ -16,29 +16,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+from grrm.config.keys.optimization import LengthConfig
 from grrm.config.problems import Problems
+from grrm.config.stage_config import RLConfig
 from grrm.errors import UserError
 
 FARTHEST = 10**6  # from a value that does not fit, where one that does is looked for
-
-
-class BatchSettings(Protocol):
-    """The settings the arithmetic reads; RLConfig has them all."""
-
-    global_batch_size: int
-    global_mini_batch_size: int
-    global_gen_batch_size: int
-    update_iters: int
-    rollout_n: int
-    per_device_train_batch_size: int
-    max_prompt_len: int
-    max_dec_len: int
-    max_steps: int
-    num_train_epochs: float
-    dynamic_sampling: bool
-    max_tokens_per_micro_batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +65,7 @@ class BatchPlan:
         return self.micro_batch_tokens or self.micro_batch_rows * self.max_tokens_per_row
 
 
-def batch_plan(settings: BatchSettings, data_ranks: int, n_train_prompts: int | None = None) -> BatchPlan:
+def batch_plan(settings: RLConfig, data_ranks: int, n_train_prompts: int | None = None) -> BatchPlan:
     """Work out the plan for `data_ranks` ranks (data times sharding degree).
 
     Raises UserError, or UserErrors for several, naming the nearest values that fit, when something does not divide.
@@ -136,17 +120,7 @@ def repeated_prompts(plan: BatchPlan, n_prompts: int) -> str | None:
     )
 
 
-class SupervisedSettings(Protocol):
-    """The settings that `supervised_steps` reads; PaddleNLP's arguments have them too."""
-
-    max_steps: int
-    num_train_epochs: float
-    per_device_train_batch_size: int
-    gradient_accumulation_steps: int
-    dataloader_drop_last: bool
-
-
-def supervised_steps(settings: SupervisedSettings, data_ranks: int, n_examples: int) -> int:
+def supervised_steps(settings: LengthConfig, data_ranks: int, n_examples: int) -> int:
     """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
 
     Raises UserError when that is not a single step.
@@ -165,7 +139,7 @@ def supervised_steps(settings: SupervisedSettings, data_ranks: int, n_examples: 
     return steps
 
 
-def _mini_batch(settings: BatchSettings, data_ranks: int) -> int:
+def _mini_batch(settings: RLConfig, data_ranks: int) -> int:
     prompts, mini = settings.global_batch_size, settings.global_mini_batch_size
     if mini == -1:
         return prompts
@@ -178,7 +152,7 @@ def _mini_batch(settings: BatchSettings, data_ranks: int) -> int:
     )
 
 
-def _micro_batches(settings: BatchSettings, mini: int, data_ranks: int) -> int:
+def _micro_batches(settings: RLConfig, mini: int, data_ranks: int) -> int:
     rows, micro = mini // data_ranks * settings.rollout_n, settings.per_device_train_batch_size
     if settings.max_tokens_per_micro_batch:
         return rows
@@ -191,7 +165,7 @@ def _micro_batches(settings: BatchSettings, mini: int, data_ranks: int) -> int:
     return rows // micro
 
 
-def _generated(settings: BatchSettings, data_ranks: int) -> int:
+def _generated(settings: RLConfig, data_ranks: int) -> int:
     generated = settings.global_gen_batch_size
     if generated == -1:
         return settings.global_batch_size
@@ -212,7 +186,7 @@ def _divide(key: str, value: int, divisor: int, what: str) -> None:
         raise UserError(f"{key} {value} is not a multiple of {what}; use {near}.")
 
 
-def _rollouts(settings: BatchSettings, updates: int, n_train_prompts: int | None) -> int | None:
+def _rollouts(settings: RLConfig, updates: int, n_train_prompts: int | None) -> int | None:
     if settings.max_steps > 0:
         if settings.max_steps % updates:
             near = nearest_values(settings.max_steps, lambda steps: steps % updates == 0, settings.max_steps + updates)

@@ -104,12 +104,9 @@ class Key:
         """True where None stands for a value that must be given, or that follows from other keys."""
         return self.default is None and type(None) not in alternatives(self.hint)
 
-    def read(self, value: Any, name: str | None = None) -> Any:
-        """`value` with the declared type. Raises UserError for another type or a number out of range.
-
-        `name` is what the file calls the key.
-        """
-        value = self.typed(value, name or self.name)
+    def read(self, value: Any) -> Any:
+        """`value` with the declared type. Raises UserError for another type or a number out of range."""
+        value = self.typed(value, self.name)
         self.check_range(value)
         return value
 

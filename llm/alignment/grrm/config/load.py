@@ -13,9 +13,8 @@ import yaml
 
 from grrm.config.batch_plan import BatchPlan
 from grrm.config.checks import Launch, check_adapters, check_common, check_device, check_files, check_launch
-from grrm.config.derive import derive_common, derive_device, derive_trackers
+from grrm.config.derive import check_pipeline, derive_common, derive_device, derive_trackers
 from grrm.config.key import By, Section, aliases_of, keys_of
-from grrm.config.pipeline_checks import check_pipeline
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
 from grrm.config.stages import STAGES, stage_of

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
+import numpy as np
+
 from grrm.engine.constraint import Constraint
 from grrm.errors import UserError
 
@@ -91,6 +93,11 @@ class Request:
     params: SamplingParams
     stream_id: int = 0
 
+    def seed_within(self, limit: int) -> int:
+        """The seed for an engine with random numbers of its own: of `params.seed` and the stream, `limit` at most."""
+        (number,) = np.random.SeedSequence([self.params.seed, self.stream_id]).generate_state(1, np.uint64)
+        return int(number) % (limit + 1)
+
 
 class Session(Protocol):
     """Requests that are generated together, one token a step; others may join between steps. Not thread-safe."""
@@ -98,28 +105,22 @@ class Session(Protocol):
     @property
     def max_len(self) -> int:
         """The room for a prompt and its completion together: a completion ends there at the latest."""
-        ...
 
     @property
     def n_free(self) -> int:
         """Number of requests that could start at the next step, by slots alone."""
-        ...
 
     def add(self, requests: Mapping[int, Request]) -> None:
         """Requests to run, by numbers that no other has. Their prompts have passed `check_requests`."""
-        ...
 
     def cancel(self, number: int) -> None:
         """Forget a request; one that has ended or was never there is no mistake."""
-        ...
 
     def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
         """Tokens that a running request has from the `start`-th on, and their log-probabilities."""
-        ...
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
         """One more token for every request that runs, or for `only` these; returns those that ended."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class Engine(ABC):
         if len(streams) != len(prompts):
             raise ValueError(f"{len(streams)} stream_ids for {len(prompts)} prompts")
         requests = [Request(prompt, params, int(stream)) for prompt, stream in zip(prompts, streams, strict=True)]
-        return self._generate(requests, on_finished or _ignore)
+        return self._generate(requests, on_finished or (lambda index, completion: None))
 
     @abstractmethod
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
@@ -198,10 +199,6 @@ class Engine(ABC):
 
     def wake(self) -> None:  # noqa: B027
         """Undo `sleep`."""
-
-
-def _ignore(index: int, completion: Completion) -> None:
-    """Do nothing: the default of `on_finished`."""
 
 
 def check_widely_served(params: SamplingParams, server: str) -> None:

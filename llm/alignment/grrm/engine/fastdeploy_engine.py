@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from grrm.engine.api import (
     Completion,
     Engine,
@@ -137,13 +135,8 @@ class FastDeployEngine(Engine):
         max_tokens = [
             min(request.params.max_new_tokens, self._max_model_len - 1 - len(request.prompt)) for request in requests
         ]
-        outputs = self._answers(
-            [[int(token) for token in request.prompt] for request in requests],
-            [
-                self._request(request.params, request.stream_id, n)
-                for request, n in zip(requests, max_tokens, strict=True)
-            ],
-        )
+        prompts = [[int(token) for token in request.prompt] for request in requests]
+        outputs = self._answers(prompts, list(map(self._request, requests, max_tokens)))
         completions = [
             _completion(index, output, request.params, n)
             for index, (output, request, n) in enumerate(zip(outputs, requests, max_tokens, strict=True))
@@ -152,8 +145,9 @@ class FastDeployEngine(Engine):
             on_finished(index, completion)
         return completions
 
-    def _request(self, params: SamplingParams, stream: int, max_tokens: int) -> Any:
+    def _request(self, request: Request, max_tokens: int) -> Any:
         """FastDeploy's sampling parameters of one completion; None or a missing value would be the checkpoint's own."""
+        params = request.params
         greedy = params.temperature == 0
         return self._request_type(
             # Its input processor turns temperature 0 into 1, in some releases with top_p unchanged; top_p 0 is greedy
@@ -168,7 +162,7 @@ class FastDeployEngine(Engine):
             max_tokens=max_tokens + 1,
             min_tokens=0,  # its default is 1
             stop_token_ids=list(params.stop_token_ids) or None,
-            seed=_seed_of(params.seed, stream),
+            seed=request.seed_within(_MAX_SEED),
         )
 
     def _answers(self, prompts: list[list[int]], requests: list[Any]) -> list[Any]:
@@ -244,11 +238,6 @@ def _completion(index: int, output: Any, params: SamplingParams, max_tokens: int
     if end is not None:
         return Completion(sampled[: end + 1], [], "stop")
     return Completion(sampled, [], "length" if len(tokens) > max_tokens else "stop")
-
-
-def _seed_of(seed: int, stream: int) -> int:
-    (number,) = np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)
-    return int(number) % (_MAX_SEED + 1)
 
 
 def _import_fastdeploy() -> tuple[Any, Any]:

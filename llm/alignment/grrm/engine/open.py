@@ -38,7 +38,7 @@ from grrm.judges.interface import OpenedGenerator
 from grrm.models import cpu_kernels
 from grrm.models.chat_templates import chat_renderer, turns_renderer
 from grrm.models.hub import checkpoint_folder
-from grrm.models.tokenizer import check_vocabulary, encoder, load_tokenizer, special_tokens, token_id
+from grrm.models.tokenizer import check_vocabulary, encoder, load_tokenizer, reply_ends, special_tokens
 
 if TYPE_CHECKING:
     from grrm.engine.paddle.engine import PaddleEngine
@@ -85,7 +85,7 @@ class OpenedModel:
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The tokens that end a reply."""
-        return tuple(_stop_ids(self.tokenizer))
+        return reply_ends(self.tokenizer)
 
     @property
     def encode(self) -> Callable[[str], list[int]]:
@@ -172,8 +172,9 @@ def open_model(
         settings |= {"max_cache_bytes": None, "memory_fraction": free_memory_fraction}
     engine = (DividedEngine if part else PaddleEngine)(model, precision=of_products, **settings)
     file = directory / "tokenizer.json"
-    stops = tuple(_stop_ids(tokenizer))
-    vocabulary = Vocabulary(str(file.resolve()), model.config.vocab_size, stops) if file.is_file() else None
+    vocabulary = None
+    if file.is_file():
+        vocabulary = Vocabulary(str(file.resolve()), model.config.vocab_size, reply_ends(tokenizer))
     return OpenedModel(engine, tokenizer, render, turns_renderer(chat_template, tokenizer, directory), vocabulary)
 
 
@@ -257,7 +258,7 @@ def over_engine(
 
     Raises UserError for a tokenizer without a token to stop at.
     """
-    generator = EngineTextGenerator(engine, tokenizer, encode=encode, stop_token_ids=_stop_ids(tokenizer), seed=seed)
+    generator = EngineTextGenerator(engine, tokenizer, encode=encode, stop_token_ids=reply_ends(tokenizer), seed=seed)
     return OpenedGenerator(generator, render, engine.max_prompt_tokens, special_tokens=special_tokens(tokenizer))
 
 
@@ -285,9 +286,3 @@ def prepare_paddle(quiet: bool) -> None:
 
         logger.set_level("WARNING")
         logger.handler.setLevel(logging.WARNING)
-
-
-def _stop_ids(tokenizer: Any) -> list[int]:
-    """The tokenizer's eos, and <|im_end|> where it is a token of its own: stock Qwen tokenizers name another eos."""
-    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
-    return sorted(int(token) for token in ids if token is not None)

@@ -30,49 +30,51 @@ COMPLETIONS_PATH, CHAT_PATH = "/v1/completions", "/v1/chat/completions"
 MODELS_PATH = "/v1/models"
 
 
-class _Answer(BaseModel):
+class WireAnswer(BaseModel):
+    """The part of an answer that is read."""
+
     model_config = ConfigDict(hide_input_in_errors=True)  # a traceback in a log has no texts
 
 
-class _Logprobs(_Answer):
+class _Logprobs(WireAnswer):
     tokens: list[str]
     top_logprobs: list[dict[str, float] | None] | None = None
 
 
-class _Choice(_Answer):
+class _Choice(WireAnswer):
     text: str
     logprobs: _Logprobs | None = None
     finish_reason: str | None = None
 
 
-class _Usage(_Answer):
+class _Usage(WireAnswer):
     completion_tokens: Annotated[int, Field(ge=0)]
 
 
-class _Completion(_Answer):
+class _Completion(WireAnswer):
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
     usage: _Usage
 
 
-class _Message(_Answer):
+class _Message(WireAnswer):
     content: str | None = None
 
 
-class _Reply(_Answer):
+class _Reply(WireAnswer):
     message: _Message
     finish_reason: str | None = None
 
 
-class _Chat(_Answer):
+class _Chat(WireAnswer):
     choices: Annotated[list[_Reply], Field(min_length=1, max_length=1)]
     usage: _Usage
 
 
-class _Model(_Answer):
+class _Model(WireAnswer):
     id: str
 
 
-class _Models(_Answer):
+class _Models(WireAnswer):
     data: Annotated[list[_Model], Field(min_length=1)]
 
 

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from grrm.engine.api import Completion, Request, SamplingParams
+from grrm.engine.openai_wire import WireAnswer
 from grrm.errors import UserError
 from grrm.http_client.client import Call
 from grrm.http_client.exchange import AnswerError, parse_answer, single_line
@@ -24,27 +24,23 @@ from grrm.http_client.exchange import AnswerError, parse_answer, single_line
 _IMPOSSIBLE = -9000.0
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(hide_input_in_errors=True)
-
-
-class _Logprobs(_Answer):
+class _Logprobs(WireAnswer):
     token_logprobs: list[Annotated[float, Field(le=1e-3, allow_inf_nan=False)]]
 
 
-class _Choice(_Answer):
+class _Choice(WireAnswer):
     logprobs: _Logprobs | None = None
     token_ids: list[Annotated[int, Field(ge=0)]] | None = None  # vLLM
     completion_token_ids: list[Annotated[int, Field(ge=0)]] | None = None  # FastDeploy
     finish_reason: str | None = None
 
 
-class _Completion(_Answer):
+class _Completion(WireAnswer):
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
     weight_version: int | None = None
 
 
-class _Control(_Answer):
+class _Control(WireAnswer):
     """Answer to a control call: FastDeploy's fields beside the status, of which vLLM has fewer."""
 
     error_code: int | None = None
@@ -89,12 +85,11 @@ class RolloutApi(ABC):
     def body(self, model: str, request: Request) -> bytes:
         """The body of the call for one completion."""
         params = request.params
-        (number,) = np.random.SeedSequence([params.seed, request.stream_id]).generate_state(1, np.uint64)
         common = {
             "model": model,
             "prompt": [int(token) for token in request.prompt],
             "n": 1,
-            "seed": int(number) % (self.max_seed + 1),
+            "seed": request.seed_within(self.max_seed),
             "temperature": params.temperature,
             "top_p": params.top_p,
             "repetition_penalty": params.repetition_penalty,

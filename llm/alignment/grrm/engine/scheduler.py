@@ -31,20 +31,16 @@ class SessionEngine(Protocol):
     @property
     def max_prompt_tokens(self) -> int:
         """The longest prompt that leaves room for one token."""
-        ...
 
     @property
     def step_tokens(self) -> int:
         """Prompt tokens of a step at most, by default."""
-        ...
 
     def open_session(self, max_len: int | None = None) -> Session:
         """A batch for prompts and completions of up to `max_len` tokens together, at most the model's positions."""
-        ...
 
     def check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for prompts or stop tokens that the model cannot take."""
-        ...
 
 
 class BatchScheduler:
@@ -76,7 +72,6 @@ class BatchScheduler:
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that leaves room for one token."""
         return self._engine.max_prompt_tokens
 
     @property

@@ -101,7 +101,6 @@ class ServerEngine(Engine):
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that leaves room for one token."""
         return self._max_positions - 1
 
     def update_weights(self, version: int = 0) -> None:

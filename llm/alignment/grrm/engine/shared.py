@@ -25,11 +25,9 @@ class SharedEngine(Engine):
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that leaves room for one token."""
         return self._scheduler.max_prompt_tokens
 
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
-        """See `Engine.generate`."""
         submission = self._scheduler.submit(requests)
         completions = [Completion([], [], "timeout")] * len(requests)
         try:

@@ -14,7 +14,7 @@ from grrm_csrc.build import kernels
 if TYPE_CHECKING:
     import paddle
 
-OUT_OF_MEMORY = -1  # what a kernel returns when it cannot allocate
+_OUT_OF_MEMORY = -1  # what a kernel returns when it cannot allocate
 
 
 def available() -> bool:
@@ -35,10 +35,11 @@ def check_rounding(dtype: str) -> None:
         raise UserError(f"dtype {dtype} needs the C++ kernels on a CPU, but {kernels().reason}: use float32.")
 
 
-def call(name: str, *arguments: Any) -> int:
+def call(name: str, *arguments: Any, remedy: str = "use fewer sequences at a time or shorter ones") -> int:
     """Call a kernel that answers with a whole number: arrays by address, None as null, numbers as `ctypes` values.
 
-    Arrays must be contiguous and of the type the kernel expects. Raises MemoryError when it runs out of memory.
+    Arrays must be contiguous and of the type the kernel expects. Raises MemoryError, with the `remedy`, when it
+    runs out of memory.
     """
     library = kernels().library
     assert library is not None
@@ -46,8 +47,8 @@ def call(name: str, *arguments: Any) -> int:
     function.restype = ctypes.c_int64
     passed = [ctypes.c_void_p(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in arguments]
     answer = int(function(*passed))
-    if answer == OUT_OF_MEMORY:
-        raise MemoryError(f"{name} ran out of memory: use fewer sequences at a time or shorter ones")
+    if answer == _OUT_OF_MEMORY:
+        raise MemoryError(f"{name} ran out of memory: {remedy}")
     return answer
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,16 @@ from numpy.typing import NDArray
 
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, is_from_torch, weight_files
-from grrm.models.shards import PICKLED, WIDTHS, TensorToWrite, read_pickled, write_json, write_weights
+from grrm.models.shards import (
+    PICKLED,
+    WIDTHS,
+    TensorToWrite,
+    check_new,
+    new_folder,
+    read_pickled,
+    write_json,
+    write_weights,
+)
 from grrm.models.trained_with import RECORD_FILE
 
 TOKENIZER_FILES = (
@@ -82,29 +90,29 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     Raises UserError for a folder without a policy or tokenizer, one with weights that transformers does not have,
     pickled weights with more than arrays, and an `out` that exists.
     """
-    if out.exists():
-        raise UserError(f"'{out}' is there already: name a folder that is not")
+    check_new(out)
     raw = check_architecture(run)
     files = _weight_files(run)
     tokenizer_files = [run / name for name in TOKENIZER_FILES if (run / name).is_file()]
     if not tokenizer_files:
         raise UserError(f"'{run}' has no tokenizer files: export the output folder of a run, or copy them into it")
     from grrm.models.policy import policy_class
+    from grrm.models.tokenizer import load_tokenizer, reply_ends
 
     config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as unfinished:
-        folder = Path(unfinished) / out.name
-        folder.mkdir()
+    with new_folder(out) as folder:
         dtype = _write_weights(files, folder, has_tied_head=bool(config.tie_word_embeddings))
         for file in (*tokenizer_files, *run.glob(RECORD_FILE)):
             shutil.copyfile(file, folder / file.name)
-        tokens = _special_tokens(run)
+        tokenizer = load_tokenizer(run)
+        names = ("bos_token_id", "eos_token_id", "pad_token_id")
+        tokens = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name, None) is not None}
         write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
         if card:
             (folder / "README.md").write_text(card, encoding="utf-8")
-        write_json(folder / "generation_config.json", tokens | {"eos_token_id": _stops(run), "do_sample": True})
-        folder.rename(out)
+        write_json(
+            folder / "generation_config.json", tokens | {"eos_token_id": reply_ends(tokenizer), "do_sample": True}
+        )
     return sorted(file.name for file in out.iterdir())
 
 
@@ -188,21 +196,3 @@ def _write_weights(files: list[Path], folder: Path, has_tied_head: bool) -> str:
             tensors.append(TensorToWrite(name, tensor.dtype, words.shape, partial(np.asarray, words)))
     write_weights(folder, tensors)
     return _DTYPES[tensors[0].dtype]
-
-
-def _special_tokens(run: Path) -> dict[str, Any]:
-    from grrm.models.tokenizer import load_tokenizer
-
-    tokenizer = load_tokenizer(run)
-    names = ("bos_token_id", "eos_token_id", "pad_token_id")
-    return {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name, None) is not None}
-
-
-def _stops(run: Path) -> list[int]:
-    """The tokens that end a reply: eos, and <|im_end|> where it is a token of its own."""
-    from grrm.gqm.chat import EOS_TEXT
-    from grrm.models.tokenizer import load_tokenizer, token_id
-
-    tokenizer = load_tokenizer(run)
-    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
-    return sorted(int(token) for token in ids if token is not None)

@@ -23,7 +23,7 @@ from grrm.data.downloads import Wheel, downloaded_wheel
 from grrm.errors import UserError
 from grrm.models.checkpoint import ARCHITECTURES
 from grrm.models.gguf_tokenizer import tokenizer_files
-from grrm.models.shards import TensorToWrite, write_json, write_weights
+from grrm.models.shards import TensorToWrite, check_new, new_folder, write_json, write_weights
 
 _ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -70,10 +70,7 @@ def import_gguf(path: Path, out: Path) -> list[str]:
     file = open_gguf(path)
     config = model_config(file)
     files = tokenizer_files(file.value, config["vocab_size"], path)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as unfinished:
-        folder = Path(unfinished) / out.name
-        folder.mkdir()
+    with new_folder(out) as folder:
         write_weights(folder, transformers_tensors(file, config))
         tokens: dict[str, Any] = {
             key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config
@@ -81,14 +78,7 @@ def import_gguf(path: Path, out: Path) -> list[str]:
         files |= {"config.json": config, "generation_config.json": tokens}
         for name, content in files.items():
             write_json(folder / name, content)
-        folder.rename(out)
     return sorted(file.name for file in out.iterdir())
-
-
-def check_new(out: Path) -> None:
-    """Raises UserError where `out` is there already."""
-    if out.exists():
-        raise UserError(f"'{out}' is there already: name a folder that is not")
 
 
 def open_gguf(path: Path) -> GgufFile:

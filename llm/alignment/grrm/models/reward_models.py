@@ -34,7 +34,6 @@ __all__ = [
     "cast_weights",
     "fill_value_head",
     "load_reward_model",
-    "new_reward_model",
     "save_reward_model",
     "score_groups",
 ]
@@ -44,19 +43,6 @@ SETTINGS_FILE = "reward_model.json"
 HEAD_FILES = {"pairwise": "value_head.safetensors", "ranker": "ranker_head.safetensors"}
 _VALUE_HEAD = "v_head.summary."  # LLaMA-Factory's names; its weight is [1, H]
 _NUMBERS: dict[str, Any] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-
-
-def new_reward_model(
-    kind: str,
-    backbone_directory: str | Path,
-    *,
-    compare: str = "none",
-    blocks: int = 2,
-    width: int | None = None,
-    seed: int = 0,
-) -> RewardModel:
-    """`with_new_head` on the policy in `backbone_directory`. Raises UserError as that and `load_policy` do."""
-    return with_new_head(kind, load_policy(backbone_directory), compare=compare, blocks=blocks, width=width, seed=seed)
 
 
 def with_new_head(

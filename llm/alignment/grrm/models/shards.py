@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,24 @@ def _write_shard(path: Path, shard: Sequence[TensorToWrite]) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in shard:
             file.write(np.ascontiguousarray(tensor.words()).data)
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `out` where the block ends well. Raises UserError for an `out` that exists."""
+    check_new(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as unfinished:
+        folder = Path(unfinished) / out.name
+        folder.mkdir()
+        yield folder
+        folder.rename(out)
+
+
+def check_new(out: Path) -> None:
+    """Raises UserError where `out` is there already."""
+    if out.exists():
+        raise UserError(f"'{out}' is there already: name a folder that is not")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.errors import UserError
+from grrm.gqm.chat import EOS_TEXT
 from grrm.models.hub import checkpoint_folder
 from grrm.models.template_trial import MIB, SECONDS, runs_away
 
@@ -49,12 +50,8 @@ def load_tokenizer(directory: str | Path) -> Any:
     return tokenizer
 
 
-def stored_template(directory: Path) -> str | None:
-    """The chat template in a tokenizer's folder: the file of transformers 5, else the one among its settings."""
-    return next(iter(_stored_templates(directory)), None)
-
-
 def _stored_templates(directory: Path) -> list[str]:
+    """The chat templates in a tokenizer's folder: the file of transformers 5, then the one among its settings."""
     file = directory / TEMPLATE_FILE
     templates: list[Any] = [file.read_text(encoding="utf-8")] if file.is_file() else []
     template = _settings(directory / CONFIG_FILE).get("chat_template")
@@ -212,6 +209,12 @@ def token_id(tokenizer: Any, text: str) -> int | None:
     """The id of a token given by its text, None where the tokenizer has no such token."""
     number = tokenizer.convert_tokens_to_ids(text)
     return None if number is None or number == tokenizer.unk_token_id else int(number)
+
+
+def reply_ends(tokenizer: Any) -> tuple[int, ...]:
+    """The tokenizer's eos, and <|im_end|> where it is a token of its own: stock Qwen tokenizers name another eos."""
+    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
+    return tuple(sorted(int(token) for token in ids if token is not None))
 
 
 def stop_tokens(tokenizer: Any, eos_token: str) -> tuple[int, ...]:

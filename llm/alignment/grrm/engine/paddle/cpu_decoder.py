@@ -44,7 +44,7 @@ class CpuDecoder:
                 fastest. The copy is reused by the next cache and updated when the weights change. Models too small to
                 benefit are not packed.
             precision: "bfloat16" rounds the operands of all products; accumulation and all else stay float32. "int8"
-                quantizes weights to eight bits and activations to 16 (see `ROUNDING` in csrc/bf16.py). Both always
+                quantizes weights to eight bits and activations to 16 (see `PRECISIONS` in csrc/blas.py). Both always
                 pack.
             pass_tokens: tokens of a prefill pass at most, which bounds its memory; longer prompts continue in the next
                 pass.
@@ -103,7 +103,6 @@ class CpuDecoder:
         return packed
 
     def cache_bytes(self, max_len: int) -> int:
-        """Size of one slot of `max_len` positions over all layers."""
         return 4 * sum(cache_counts(self._sizes(n_blocks(max_len), 1)))
 
     def _sizes(self, n_all: int, row: int) -> NDArray[np.int64]:
@@ -122,10 +121,9 @@ class CpuDecoder:
         sources_S: NDArray[np.int64],
         on_logits: OnLogits | None = None,
     ) -> NDArray[np.float32]:
-        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
+        """A prompt is computed in the first of its slots, whose full blocks the others share; padding is left out.
 
-        A prompt is computed in the first of its slots, whose full blocks the others share; padding is left out, and a
-        prefix that several prompts share is computed once.
+        A prefix that several prompts share is computed once.
         """
         first_P, tables = slots_S[np.unique(sources_S, return_index=True)[1]], cache.tables
         prefixes = SharedPrefixes.find(tokens_PT, lengths_P)
@@ -177,10 +175,7 @@ class CpuDecoder:
         positions_S: NDArray[np.int64],
         cache: CpuCache,
     ) -> NDArray[np.float32]:
-        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV.
-
-        The keys and values of a shared prompt are read once for all its slots.
-        """
+        """The keys and values of a shared prompt are read once for all its slots."""
         order_S, *sharing = cache.sharing(_within("slots", slots_S, cache.n_slots))
         cache.tables.extend(slots_S, positions_S)
         return self._run(tokens_S[order_S], slots_S[order_S], positions_S[order_S], np.argsort(order_S), cache, sharing)
@@ -246,8 +241,7 @@ def _within(name: str, values: Any, limit: int) -> NDArray[np.int64]:
 
 def _n_multiplied(w: DecoderWeights) -> int:
     """Number of elements of the matrices of all products."""
-    layers = [(*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out) for layer in w.layers]
-    return sum(int(p.weight.size) for layer in layers for p in layer) + int(w.lm_head.size)
+    return sum(int(p.weight.size) for layer in w.layers for p in layer.projections) + int(w.lm_head.size)
 
 
 def _pointers(projection: Projection) -> tuple[int, int]:
@@ -284,8 +278,7 @@ def _expected(w: DecoderWeights) -> list[tuple[str, Tensor, list[int]]]:
     for number, layer in enumerate(w.layers):
         sizes = [(hidden, queries), (hidden, keys), (hidden, keys), (queries, hidden)]
         sizes += [(hidden, inner), (hidden, inner), (inner, hidden)]
-        projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
-        for projection, (n_in, n_out) in zip(projections, sizes, strict=True):
+        for projection, (n_in, n_out) in zip(layer.projections, sizes, strict=True):
             expected.append((f"a weight of layer {number}", projection.weight, [n_in, n_out]))
             if projection.bias is not None:
                 expected.append((f"a bias of layer {number}", projection.bias, [n_out]))

@@ -27,23 +27,19 @@ class Decoder(Protocol):
     @property
     def weights(self) -> DecoderWeights:
         """The model's parameters and sizes."""
-        ...
 
     @property
     def computes_padding(self) -> bool:
         """True if free slots and padding of short prompts are computed like real tokens."""
-        ...
 
     def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> Any:
         """A cache of up to `max_bytes` for `n_slots` sequences of at most `max_len` tokens, or for its own `n_slots`.
 
         If it has `tables` its blocks are allocated as sequences grow, and may be too few for all of them.
         """
-        ...
 
     def cache_bytes(self, max_len: int) -> int:
         """Size of one slot of `max_len` positions over all layers."""
-        ...
 
     def prefill(
         self,
@@ -58,10 +54,8 @@ class Decoder(Protocol):
 
         `on_logits`, of a single prompt, is called with the logits of all its positions, in order and in parts.
         """
-        ...
 
     def decode(
         self, slots_S: NDArray[np.int64], tokens_S: NDArray[np.int64], positions_S: NDArray[np.int64], cache: Any
     ) -> Any:
         """Feed one token to each of `slots_S` at its position, return the next token's logits_SV."""
-        ...

@@ -87,7 +87,6 @@ class PaddleEngine(Engine):
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that leaves room for one token."""
         return int(self._decoder.weights.max_positions) - 1
 
     @property

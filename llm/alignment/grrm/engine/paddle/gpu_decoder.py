@@ -119,10 +119,7 @@ class GpuDecoder:
         return BlockCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype, n_all)
 
     def cache_bytes(self, max_len: int) -> int:
-        """Size of one slot of `max_len` positions over all layers."""
-        w = self.weights
-        positions = n_blocks(max_len) * BLOCK
-        return 2 * positions * len(w.layers) * w.n_kv_heads * w.head_dim * w.embedding_VH.element_size()
+        return self.weights.cache_bytes(n_blocks(max_len) * BLOCK)
 
     def prefill(
         self,
@@ -133,9 +130,8 @@ class GpuDecoder:
         sources_S: NDArray[np.int64],
         on_logits: OnLogits | None = None,
     ) -> Tensor:
-        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
+        """A prompt is computed in the first of its slots; the others share its full blocks and copy the last one.
 
-        A prompt is computed in the first of its slots; the others share its full blocks and get a copy of the last one.
         The blocks that the slots held before are freed.
         """
         tables = cache.tables
@@ -156,10 +152,7 @@ class GpuDecoder:
         positions_S: NDArray[np.int64],
         cache: BlockCache,
     ) -> Tensor:
-        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV.
-
-        Raises ValueError for a position outside 1 to `max_len` - 1: before it there is a prompt.
-        """
+        """Raises ValueError for a position outside 1 to `max_len` - 1: before it there is a prompt."""
         cache.tables.extend(slots_S, positions_S)
         return self._run(tokens_S, positions_S, np.ones_like(positions_S), slots_S, cache)
 
@@ -253,10 +246,9 @@ def _unsupported_reason(w: DecoderWeights, operators: FusedOperators) -> str | N
 def _parameters(w: DecoderWeights) -> list[Tensor]:
     parameters = [w.embedding_VH, w.lm_head, w.final_norm]
     for layer in w.layers:
-        projections = (*layer.attention_in, layer.attention_out, *layer.mlp_in, layer.mlp_out)
         parameters += [layer.input_norm, layer.mlp_norm, *(layer.head_norms or ())]
-        parameters += [projection.weight for projection in projections]
-        parameters += [projection.bias for projection in projections if projection.bias is not None]
+        parameters += [projection.weight for projection in layer.projections]
+        parameters += [projection.bias for projection in layer.projections if projection.bias is not None]
     return parameters
 
 

@@ -48,11 +48,8 @@ class LeadingEngine:
 
     def __init__(self, engine: PaddleEngine, links: Sequence[Connection]) -> None:
         self._engine, self._links = engine, links
-        self.max_prompt_tokens, self.step_tokens, self.check = (
-            engine.max_prompt_tokens,
-            engine.step_tokens,
-            engine.check,
-        )
+        self.max_prompt_tokens, self.step_tokens = engine.max_prompt_tokens, engine.step_tokens
+        self.check = engine.check
 
     def open_session(self, max_len: int | None = None) -> Session:
         """As the engine's, on all ranks."""

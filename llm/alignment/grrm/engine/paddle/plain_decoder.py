@@ -93,9 +93,7 @@ class PlainDecoder:
         return KVCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
 
     def cache_bytes(self, max_len: int) -> int:
-        """Size of one slot of `max_len` positions over all layers."""
-        w = self.weights
-        return 2 * max_len * len(w.layers) * w.n_kv_heads * w.head_dim * w.embedding_VH.element_size()
+        return self.weights.cache_bytes(max_len)
 
     @paddle.no_grad()
     def prefill(
@@ -107,10 +105,7 @@ class PlainDecoder:
         sources_S: NDArray[np.int64],
         on_logits: OnLogits | None = None,
     ) -> NDArray[np.float32]:
-        """Run right-padded prompts, put prompt `sources_S[i]` into slot `slots_S[i]`, return last-token logits_PV.
-
-        Padding needs no mask: it comes after every real token, and decoding overwrites it before it is visible.
-        """
+        """Padding needs no mask: it comes after every real token, and decoding overwrites it before it is visible."""
         rows, length = tokens_PT.shape
         positions_T = np.arange(length)
         cache_rows = cache.row_indices(slots_S, np.broadcast_to(positions_T, (len(slots_S), length)))
@@ -137,10 +132,7 @@ class PlainDecoder:
         positions_S: NDArray[np.int64],
         cache: KVCache,
     ) -> NDArray[np.float32]:
-        """Feed one token to each of `slots_S` at its position, return the next token's logits_SV.
-
-        Shapes are fixed: the other slots, which must be free, take part with a token at position 0.
-        """
+        """Shapes are fixed: the other slots, which must be free, take part with a token at position 0."""
         if np.array_equal(slots_S, np.arange(cache.n_slots)):
             return self._decode_all(tokens_S, positions_S, cache)
         all_tokens_S, all_positions_S = np.zeros(cache.n_slots, np.int64), np.zeros(cache.n_slots, np.int64)

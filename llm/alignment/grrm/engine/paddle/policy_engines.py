@@ -63,7 +63,6 @@ class ReshardedEngine(PaddleEngine):
         self._is_fresh = False
 
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
-        """As the base's."""
         self._is_fresh = False  # the policy may be trained before the next call
         return super()._generate(requests, on_finished)
 

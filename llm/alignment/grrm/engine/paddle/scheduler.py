@@ -164,7 +164,8 @@ class Scheduler:
             if not admitted:
                 return
             for number, slot in admitted:
-                self._admit(number, slot)
+                before = self._preempted.get(number, NOTHING)
+                self._slots.admit(slot, number, self._requests[number], self._limit(number), before)
             for batch in self._prefill_batches(admitted):
                 yield from self._prefill(batch)
             for number, _ in admitted:
@@ -214,10 +215,6 @@ class Scheduler:
         """Tokens to prefill for a request: its prompt and, after preemption, the tokens generated so far."""
         prompt = self._requests[number].prompt
         return [*prompt, *self._preempted.get(number, NOTHING)[0]]
-
-    def _admit(self, number: int, slot: int) -> None:
-        before = self._preempted.get(number, NOTHING)
-        self._slots.admit(slot, number, self._requests[number], self._limit(number), before)
 
     def _limit(self, number: int) -> int:
         """Maximum number of tokens that a request may generate."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Slots:
         self._logprobs_ST = np.zeros((n_slots, 0))
         self._uniforms_ST = np.zeros((n_slots, 0))
         self._seen_SV: NDArray[np.bool_] | None = None  # until a request has a repetition penalty
-        self._kinds: dict[tuple[Any, ...], tuple[int, SamplingParams]] = {}
+        self._kinds: dict[SamplingParams, tuple[int, SamplingParams]] = {}
 
     def __len__(self) -> int:
         return len(self.requests_S)
@@ -50,7 +50,7 @@ class Slots:
         """Indices of the slots that run a request."""
         return np.flatnonzero(self.requests_S != _FREE)
 
-    def admit(self, slot: int, number: int, request: Request, limit: int, before: Generated = NOTHING) -> None:
+    def admit(self, slot: int, number: int, request: Request, limit: int, before: Generated) -> None:
         """Start request `number` in a free slot, or resume it after the tokens that it generated `before`.
 
         It ends after at most `limit` tokens.
@@ -150,17 +150,8 @@ class Slots:
         return number, Completion(tokens, logprobs, "stop" if stopped else "length")
 
     def _kind(self, params: SamplingParams) -> int:
-        key = (
-            params.temperature,
-            params.top_p,
-            params.top_k,
-            params.repetition_penalty,
-            params.min_new_tokens,
-            params.stop_token_ids,
-            params.top_logprobs,
-            params.frequency_penalty,
-            params.presence_penalty,
-        )
+        length = max(1, params.min_new_tokens)
+        key = replace(params, max_new_tokens=length, seed=0, logprobs=True, prompt_logprobs=False, constraint=None)
         if len(self._kinds) >= _MANY_KINDS and key not in self._kinds:
             used = set(self._kinds_S[self.busy()].tolist())
             self._kinds = {old: kind for old, kind in self._kinds.items() if kind[0] in used}

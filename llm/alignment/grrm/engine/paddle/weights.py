@@ -44,6 +44,11 @@ class LayerWeights:
     head_norms: tuple[Tensor, Tensor] | None  # of each head's queries and keys, before they are rotated
     experts: Any = None
 
+    @property
+    def projections(self) -> tuple[Projection, ...]:
+        """All but those of experts."""
+        return (*self.attention_in, self.attention_out, *self.mlp_in, self.mlp_out)
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
@@ -69,6 +74,11 @@ class DecoderWeights:
     vocab_size: int
     part: int = 0
     n_parts: int = 1
+
+    def cache_bytes(self, positions: int) -> int:
+        """Size of the keys and values of a sequence over all layers."""
+        numbers = positions * len(self.layers) * self.n_kv_heads * self.head_dim
+        return 2 * numbers * self.embedding_VH.element_size()
 
     def look_up(self, tokens_N: Tensor) -> Tensor:
         """The embeddings (N, H) of tokens."""

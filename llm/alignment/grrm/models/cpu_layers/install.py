@@ -15,7 +15,7 @@ from grrm.models.cpu_layers.precision import set_precision
 from grrm.models.cpu_layers.projection import CpuLinear, with_projection
 from grrm.paddlenlp_api.files import logger
 from grrm.paddlenlp_api.modeling import linear_utils, llama, qwen2
-from grrm_csrc.bf16 import is_native
+from grrm_csrc.blas import is_native
 from grrm_csrc.build import kernels
 
 _PARALLEL = {

@@ -17,7 +17,7 @@ import paddle
 from paddle import _C_ops
 from paddle.utils.cpp_extension.extension_utils import load_op_meta_info_and_register_op
 
-from grrm.models.cpu_kernels import OUT_OF_MEMORY
+from grrm.models.cpu_kernels import call
 from grrm_csrc.build import kernels
 from grrm_csrc.compiling import obtain
 from grrm_csrc.operators import operator_compiler, operator_library
@@ -148,12 +148,7 @@ def call_kernel(name: str, *arguments: Any) -> int:
             raise TypeError(f"{name} takes {_DTYPES[kind]} on the CPU, not {argument.dtype} on {argument.place}")
         contiguous.append(argument if argument.is_contiguous() else argument.contiguous())
         passed.append(ctypes.c_void_p(contiguous[-1].data_ptr()))
-    kernel = getattr(kernels().library, name)
-    kernel.restype = ctypes.c_int64
-    answer = int(kernel(*passed))
-    if answer == OUT_OF_MEMORY:
-        raise MemoryError(f"{name} ran out of memory: use smaller micro-batches")
-    return answer
+    return call(name, *passed, remedy="use smaller micro-batches")
 
 
 def new_floats(*shape: int) -> paddle.Tensor:
