@@ -28,7 +28,7 @@ def imported(name: str) -> Any:
     return pytest.fixture(lambda import_benchmark: import_benchmark(name), name=name)
 
 
-convert_rows, decode, growth, grpo_step = map(imported, ("convert_rows", "decode", "growth", "grpo_step"))
+decode, growth, grpo_step = map(imported, ("decode", "growth", "grpo_step"))
 joining, judge_group, logprob, parity = map(imported, ("joining", "judge_group", "logprob", "parity"))
 page_tables, ranker_step, server = map(imported, ("page_tables", "ranker_step", "server"))
 tiny_step, training_forms = map(imported, ("tiny_step", "training_forms"))
