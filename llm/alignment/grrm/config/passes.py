@@ -21,7 +21,7 @@ from grrm.config.workload import Workload
 HEAD_TOKENS = {"cpu": 256, "gpu": 1024}
 HEAD_COPIES = {"cpu": 2, "gpu": 5}  # on a CPU a chunk's are there until the next one's are
 
-HEAP_SHARE = 0.15  # measured: 9 to 20 %
+HEAP_SHARE = 0.13  # measured: 6 to 20 %
 PROCESS = 30 * 2**20  # measured: 24 to 40 MiB
 
 
