@@ -2,13 +2,19 @@
 
     python benchmarks/memory.py [--cases alone-512,sharding2-1024] [--out FILE]
 
-A model of SmolLM2-135M's shape with random weights takes two supervised steps on rows of one length. Each case is one
-process, or two or three under paddle.distributed.launch, with one thread each.
+Models with random weights take two steps on rows of one length: one of SmolLM2-135M's shape supervised ones, one of
+half that size those of RL and of a ranker too. Each case is one process, or two or three under
+paddle.distributed.launch, with one thread each.
 
 A trainer is idle once model, data and trainer are made and no step was taken; what counts is the highest resident
-memory from there on, less that of the idle trainer, on the rank that takes most.
+memory from there on, less what the idle trainer uses, on the rank that takes most.
 
-Takes some seven minutes.
+Memory that setting up has freed is not in use: steps take it first, and ranks that share an optimizer's states have
+freed a copy of the weights.
+
+The bytes in Paddle's tensors are counted apart, so that an error is that of the tensors or of the heap around them.
+
+Takes some ten minutes on two idle cores. Named cases replace their rows in FILE, others stay.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine, resident_bytes, write_result
+from machine import describe_machine, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks/results/memory.json"
@@ -39,9 +45,19 @@ SHAPE = {
     "tie_word_embeddings": True,
     "max_position_embeddings": 4096,
 }
+HALF = SHAPE | {  # which two tensor ranks can divide
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 32_768,
+    "tie_word_embeddings": False,
+}
 _TIMEOUT_S = 1800.0
 MIB = 2**20
 IDLE = ("weights", "rotary tables")  # what an idle trainer has
+OUTSIDE = ("gaps of the heap", "packed weights")  # of Paddle's tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,54 +69,94 @@ class Case:
     rows: int = 1
     processes: int = 1
     settings: tuple[tuple[str, object], ...] = ()
+    stage: str = "sft"
+    is_half: bool = False
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The model's config."""
+        return HALF if self.is_half else SHAPE
 
 
+RECOMPUTE = ("recompute", True)
 CASES = (
     Case("alone-512", 512),
     Case("alone-1024", 1024),
-    Case("recompute-2048", 2048, settings=(("recompute", True),)),
-    Case("rows-4x512-recompute", 512, rows=4, settings=(("recompute", True),)),
+    Case("recompute-2048", 2048, settings=(RECOMPUTE,)),
+    Case("rows-4x512-recompute", 512, rows=4, settings=(RECOMPUTE,)),
     Case("sharding2-1024", 1024, processes=2, settings=(("sharding", "stage1"),)),
     Case("data2-512", 512, processes=2),
     Case("tensor3-512", 512, processes=3, settings=(("tensor_parallel_degree", 3),)),
+    Case("tensor2-1024-recompute", 1024, 1, 2, (("tensor_parallel_degree", 2), RECOMPUTE), is_half=True),
+    Case("bf16-512", 512, settings=(("bf16", True),), is_half=True),
+    Case("rl-4x128", 128, rows=4, stage="rl", is_half=True),
+    Case("ranker-8x64", 64, stage="reward", is_half=True),
 )
+PROMPT, CANDIDATES = 64, 8  # tokens of a prompt in RL, candidates of a group of the ranker
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", help="names, separated by commas (default: all)")
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.one:
-        measure_in_process(next(case for case in CASES if case.name == options.one[0]), Path(options.one[1]))
-        return
     names = options.cases.split(",") if options.cases else [case.name for case in CASES]
     unknown = set(names) - {case.name for case in CASES}
     if unknown:
         parser.error(f"there are no cases {', '.join(sorted(unknown))}")
-    result = {"machine": describe_machine(), "rows": [compare(case) for case in CASES if case.name in names]}
-    write_result(options.out, result)
+    earlier = (
+        json.loads(options.out.read_text(encoding="utf-8"))["rows"] if options.cases and options.out.exists() else []
+    )
+    rows = {row["name"]: row for row in earlier}
+    machine = describe_machine()
+    rows |= {case.name: compare(case) for case in CASES if case.name in names}
+    write_result(options.out, {"machine": machine, "rows": [rows[case.name] for case in CASES if case.name in rows]})
     print(f"written to {options.out}")
 
 
 def compare(case: Case) -> dict[str, Any]:
-    """Measured and planned growth of one case, in MiB, and the plan's error."""
+    """Growth of one case in MiB, measured and planned, with the plan's error: all of it, and that of tensors."""
     measured, planned = measure(case), plan(case)
-    error = planned / measured - 1
-    print(f"{case.name:<22}{measured / MIB:8.0f} MiB measured {planned / MIB:8.0f} planned {error:+7.1%}", flush=True)
-    sizes = {"measured_mib": round(measured / MIB), "planned_mib": round(planned / MIB)}
-    return {**asdict(case), "settings": dict(case.settings), **sizes, "error": round(error, 4)}
+    row = {**asdict(case), "settings": dict(case.settings)}
+    for name in measured:
+        error = planned[name] / measured[name] - 1
+        sizes = f"{measured[name] / MIB:8.0f} MiB measured {planned[name] / MIB:8.0f} planned {error:+7.1%}"
+        print(f"{case.name:<24}{name:<9}{sizes}", flush=True)
+        before = "" if name == "resident" else f"{name}_"
+        row |= {
+            f"{before}measured_mib": round(measured[name] / MIB),
+            f"{before}planned_mib": round(planned[name] / MIB),
+        }
+        row[f"{before}error"] = round(error, 4)
+    return row
 
 
 def settings_of(case: Case, folder: Path) -> dict[str, object]:
     """An argument file of the case."""
+    of_stage: dict[str, dict[str, object]] = {
+        "sft": {"init_from_config": str(folder / "config.json"), "max_length": case.length},
+        "reward": {"model_name_or_path": str(folder), "max_length": case.length},
+        "rl": {
+            "actor_model_name_or_path": str(folder),
+            "max_prompt_len": PROMPT,
+            "max_dec_len": case.length - PROMPT,
+            "min_dec_len": case.length - PROMPT,
+            "share_prompt": False,
+            "rollout_n": 2,
+            "rollout_max_num_seqs": case.rows,
+            "per_device_logprob_batch_size": case.rows,
+            "global_batch_size": case.rows // 2,
+            "extractor_type": "none",
+            "kl_loss_coeff": 0.0,
+            "dump_rollouts": False,
+            "console_groups": 0,
+        },
+    }
     return {
-        "init_from_config": str(folder / "config.json"),
-        "tokenizer_name_or_path": str(folder),
+        **of_stage[case.stage],
+        **({} if case.stage == "rl" else {"tokenizer_name_or_path": str(folder)}),
         "output_dir": str(folder / "out"),
-        "train_datasets": str(folder / "config.json"),
-        "max_length": case.length,
+        "train_datasets": str(folder / "rows.jsonl"),
         "max_steps": 2,
         "per_device_train_batch_size": case.rows,
         "device": "cpu",
@@ -112,30 +168,32 @@ def settings_of(case: Case, folder: Path) -> dict[str, object]:
     }
 
 
-def plan(case: Case) -> int:
-    """Bytes above model and idle trainer that the plan expects on one device."""
+def plan(case: Case) -> dict[str, int]:
+    """Bytes above model and idle trainer that the plan expects on one device: all of them, and those of tensors."""
     import yaml
 
-    from grrm.config import Launch, SFTConfig, prepare
     from grrm.config.layout import Layout
     from grrm.config.memory import memory_of
     from grrm.config.model_shape import shape_of_config
     from grrm.config.workload import Workload
 
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "sft.yaml"
+        file = Path(folder) / "argument.yaml"
         file.write_text(yaml.safe_dump(settings_of(case, Path(folder))), encoding="utf-8")
-        config = prepare(SFTConfig, file, (), Launch("cpu", case.processes), check_machine=False).config
+        config = config_of(case, file, case.processes)
     layout = Layout.of(config, case.processes)
-    memory = memory_of(config, shape_of_config(SHAPE, "the shape"), layout, Workload.of(config, case.rows))
-    return memory.peak(0) - sum(part.size for part in memory.held if part.name in IDLE)
+    memory = memory_of(config, shape_of_config(case.shape, "the shape"), layout, Workload.of(config, case.rows))
+    idle = sum(part.size for part in memory.held if part.name in IDLE)
+    outside = sum(part.size for part in (*memory.held, *memory.update) if part.name in OUTSIDE)
+    peak = memory.peak(memory.sequences) - idle
+    return {"resident": peak, "tensors": peak - outside}
 
 
-def measure(case: Case) -> int:
+def measure(case: Case) -> dict[str, int]:
     """Bytes by which a process of the case grows, at most."""
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(SHAPE), encoding="utf-8")
-        command = [str(Path(__file__)), "--one", case.name, folder]
+        (Path(folder) / "config.json").write_text(json.dumps(case.shape), encoding="utf-8")
+        command = [str(ROOT / "benchmarks/memory_worker.py"), case.name, folder]
         launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(case.processes), "--log_dir", folder]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "benchmarks")}
         done = subprocess.run(
@@ -145,79 +203,18 @@ def measure(case: Case) -> int:
             text=True,
             timeout=_TIMEOUT_S,
         )
-        growths = [int(file.read_text()) for file in Path(folder).glob("growth-*")]
+        growths = [json.loads(file.read_text()) for file in Path(folder).glob("growth-*")]
         if done.returncode or len(growths) != case.processes:
             sys.exit(f"{case.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return max(growths)
+        return {name: max(growth[name] for growth in growths) for name in growths[0]}
 
 
-def measure_in_process(case: Case, folder: Path) -> None:
-    """Take the steps in this process, and write its growth into the folder."""
-    from grrm.startup import configure_process
+def config_of(case: Case, file: Path, processes: int) -> Any:
+    """The case's argument file, read for so many processes."""
+    from grrm.config import Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
 
-    configure_process()
-    import yaml
-
-    from grrm.config import SFTConfig
-
-    file = folder / f"sft-{os.environ.get('PADDLE_TRAINER_ID', '0')}.yaml"
-    file.write_text(yaml.safe_dump(settings_of(case, folder)), encoding="utf-8")
-    config = _config(SFTConfig, file)
-    import numpy as np
-    from paddlenlp.trainer import TrainerCallback
-
-    from grrm.config.training_arguments import training_arguments
-    from grrm.data.dataset import SftItem
-    from grrm.models.cpu_layers import use_cpu_layers
-    from grrm.parallel.gloo import support_gloo
-    from grrm.parallel.tensor_ranks import TensorRanks
-    from grrm.sft.run import fresh_model
-    from grrm.sft.trainer import SftCollator, SftTrainer
-
-    support_gloo()
-    args = training_arguments(config)
-    use_cpu_layers(args.precision)
-    settings = TensorRanks.of(args).model_settings()
-    model = random_part(settings) if settings else fresh_model(config.init_from_config, 1, SHAPE["vocab_size"])
-    if config.recompute:
-        model.recompute_enable()
-    rng = np.random.default_rng(1)
-    rows = [rng.integers(0, SHAPE["vocab_size"], case.length).tolist() for _ in range(4 * case.rows * case.processes)]
-    items = [SftItem(number, row, [], 1, "", "") for number, row in enumerate(rows)]
-    idle = 0
-
-    class Watch(TrainerCallback):  # type: ignore[misc]
-        def on_train_begin(self, *arguments: Any, **keywords: Any) -> None:
-            nonlocal idle
-            Path("/proc/self/clear_refs").write_text("5")
-            idle = resident_bytes("VmRSS")
-
-    trainer = SftTrainer(
-        model=model,
-        args=args,
-        train_dataset=items,
-        data_collator=SftCollator(0, config.max_length),
-        metrics_log=None,
-        progress=None,
-    )
-    trainer.add_callback(Watch())
-    trainer.train()
-    (folder / f"growth-{args.process_index}").write_text(str(resident_bytes("VmHWM") - idle))
-
-
-def random_part(settings: dict[str, Any]) -> Any:
-    """A tensor rank's part of the model. The whole is never here: the memory that it left would be used again."""
-    from grrm.models.policy import policy_class
-
-    cls = policy_class("qwen2")
-    return cls(cls.config_class(**SHAPE, **settings))
-
-
-def _config(stage: Any, file: Path) -> Any:
-    from grrm.config import Launch, prepare
-    from grrm.config.load import launched_processes
-
-    return prepare(stage, file, (), Launch("cpu", launched_processes()), check_machine=False).config
+    stage: Any = {"sft": SFTConfig, "reward": RewardModelConfig, "rl": RLConfig}[case.stage]
+    return prepare(stage, file, (), Launch("cpu", processes), check_machine=False).config
 
 
 if __name__ == "__main__":

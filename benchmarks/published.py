@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -181,8 +181,16 @@ def layouts() -> Lines:
 
 def memory() -> Lines:
     for row in result("memory")["rows"]:
-        sizes = (f"{row[key]:,}" for key in ("measured_mib", "planned_mib"))
-        yield row["name"], *sizes, f"{100 * row['error']:+.1f}%"
+        yield row["name"], *(cell for before in ("", "tensors_") for cell in _compared(row, before))
+
+
+def _compared(row: Mapping[str, Any], before: str) -> Iterator[str]:
+    """Measured and planned size and the error; tensors were not counted in every run."""
+    if row[f"{before}measured_mib"] is None:
+        yield from (NONE, f"{row[f'{before}planned_mib']:,}", NONE)
+        return
+    yield from (f"{row[f'{before}{of}_mib']:,}" for of in ("measured", "planned"))
+    yield f"{100 * row[f'{before}error']:+.1f}%"
 
 
 def server_attacks() -> Lines:

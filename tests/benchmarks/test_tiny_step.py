@@ -107,10 +107,12 @@ def test_a_process_grows_about_as_planned(import_benchmark, tmp_path):
     assert row["measured_mib"] > 1500, "gradients and states of 135 million weights alone"
 
 
-def test_the_results_kept_are_of_all_cases_and_within_15_percent(import_benchmark):
+def test_the_results_kept_are_of_these_plans_and_within_10_percent(import_benchmark):
     memory = import_benchmark("memory")
-    rows = json.loads(memory.RESULT.read_text())["rows"]
-    assert [row["name"] for row in rows] == [case.name for case in memory.CASES]
-    for row, case in zip(rows, memory.CASES, strict=True):
-        assert row["planned_mib"] == pytest.approx(memory.plan(case) / memory.MIB, abs=1), "the plan has changed"
-        assert abs(row["planned_mib"] / row["measured_mib"] - 1) < 0.15
+    rows, cases = json.loads(memory.RESULT.read_text())["rows"], {case.name: case for case in memory.CASES}
+    assert len(rows) >= 8
+    for row in rows:
+        planned = memory.plan(cases[row["name"]])
+        for before, part in (("", "resident"), ("tensors_", "tensors")):
+            assert row[f"{before}planned_mib"] == pytest.approx(planned[part] / memory.MIB, abs=1), "the plan changed"
+            assert row[f"{before}measured_mib"] is None or abs(row[f"{before}error"]) < 0.1

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from grrm.config import Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
 from grrm.config.layout import Layout, smallest_layout
-from grrm.config.memory import GIB, Formats, activations, largest_shard, memory_of
+from grrm.config.memory import GIB, largest_shard, memory_of
 from grrm.config.memory_rows import fits, parse_memory
 from grrm.config.model_shape import model_shape
+from grrm.config.passes import Formats, activations, layer_backward, update_phases
 from grrm.config.plan import Machine, fewest_devices, plan_of_file, show_plan
 from grrm.config.workload import Workload
 from grrm.errors import UserError
@@ -113,9 +114,31 @@ def test_activations_of_one_layer_are_counted_number_by_number():
     fused = Layout(flash=True, fused_norm=True, fused_rotary=True)
     kept = 4 * 3584 + 2 * 3584 + 2 * 512 + 3 * 18944
     backward = 3 * 18944 + 2 * 3584
-    assert activations(shape, fused, 10, 10, GPU) == 10 * (kept + backward) * 2
-    recomputed = activations(shape, replace(fused, recompute="full"), 10, 10, GPU)
-    assert recomputed == 10 * (3584 + kept + backward) * 2
+    assert activations(shape, fused, 10, 10, GPU) == 10 * kept * 2
+    assert layer_backward(shape, fused, 10, 10, GPU) == 10 * backward * 2
+    recomputing = replace(fused, recompute="full")
+    assert activations(shape, recomputing, 10, 10, GPU) == 10 * 3584 * 2
+    assert layer_backward(shape, recomputing, 10, 10, GPU) == 10 * (kept + backward) * 2
+
+
+def test_an_update_takes_what_its_largest_phase_takes():
+    config = prepare(RLConfig, GRPO, (), Launch("gpu", 8), check_machine=False, check_on_device=False).config
+    shape, work = model_shape("Qwen2.5-7B"), Workload.of(config, 4)
+    memory = memory_of(config, shape, Layout(recompute="full"), work)
+    _, head, layer, embedding = update_phases(shape, Layout(), "full", work, Formats.of(config))
+    assert head[0] == layer[0], "all activations are there"
+    assert embedding[0].size == 152_064 * 3584 * 4
+    assert sum(part.size for part in memory.update) == max(sum(p.size for p in phase) for phase in (head, layer))
+
+
+def test_the_head_of_a_ranker_is_trained_and_has_activations():
+    file = str(FOLDER / "ranker_argument.yaml")
+    config = prepare(RewardModelConfig, file, (), Launch("gpu", 8), check_machine=False, check_on_device=False).config
+    work, shape = Workload.of(config, 1), model_shape("Qwen2.5-0.5B")
+    assert sum(weight.numbers for weight in work.head(shape)) == (3 * 896 + 2) * 896 + 2 * 12 * 896**2
+    with_head, without = (memory_of(config, shape, Layout(), replace(work, ranker_blocks=blocks)) for blocks in (2, 0))
+    assert all(with_head.held[i].size > without.held[i].size for i in range(3))
+    assert sum(part.size for part in with_head.update) > sum(part.size for part in without.update)
 
 
 def test_what_saves_memory_does():
@@ -172,8 +195,9 @@ def test_a_tensor_rank_samples_from_whole_weights_or_from_its_part():
     packed = 4 * shape.numbers()  # in the layout of the BLAS
 
     def copied(layout: Layout) -> int:
-        parts = memory_of(config, shape, layout, Workload.of(config, layout.rows)).rollout
-        return sum(part.size for part in parts if part.name == "weights for rollouts")
+        memory = memory_of(config, shape, layout, Workload.of(config, layout.rows))
+        copies = ("packed weights", "weights for rollouts")
+        return sum(part.size for part in (*memory.held, *memory.rollout) if part.name in copies)
 
     assert copied(Layout()) == packed
     assert copied(Layout(tensor=2)) == packed + 4 * shape.numbers()
@@ -211,7 +235,7 @@ def test_plan_of_an_rl_file_tells_phases_cache_and_verdict():
     assert (found["fits as written"], found["smallest layout that fits"]) == ("yes", "as written")
     assert int(found["sequences of full length at once"]) <= 64
     on_small = values("grpo_grrm_argument.yaml", Machine(8, 40 * GIB))
-    assert on_small["smallest layout that fits"].startswith("tensor_parallel_degree: 4, sequence_parallel: true")
+    assert on_small["smallest layout that fits"].startswith("tensor_parallel_degree: 2, sequence_parallel: true")
 
 
 def test_a_plan_says_where_nothing_fits_the_devices_and_that_the_run_does_not_fit(tmp_path):

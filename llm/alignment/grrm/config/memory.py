@@ -1,64 +1,33 @@
 """Bytes that one device holds in each phase of a training step, by formula: nothing is loaded.
 
-N are weights on one tensor rank, t tensor ranks, T tokens of a micro-batch, H, I, V the sizes of hidden states, inner
-layer and vocabulary, Q and K the widths of all query and of all key heads.
-
-Sources: what an optimizer keeps follows ZeRO (arXiv:1910.02054, section 3), what a layer keeps for its backward pass
-follows Korthikanti et al. (arXiv:2205.05198, section 4), counted for a layer with rotary positions, grouped key heads
-and SwiGLU.
+What an optimizer keeps follows ZeRO (arXiv:1910.02054, section 3), what passes take is in `grrm.config.passes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from grrm.config.layout import Layout
 from grrm.config.model_shape import ModelShape, Weight
+from grrm.config.passes import (
+    HEAD_COPIES,
+    HEAD_TOKENS,
+    Formats,
+    Part,
+    activations,
+    heap_gaps,
+    pass_bytes,
+    update_phases,
+)
 from grrm.config.stage_config import RLConfig, StageConfig
 from grrm.config.workload import JudgeModel, Workload
 
 GIB = 2**30
 BLOCK = 64  # positions of a cache block
 PREFILL_TOKENS = 4096  # of one prefill pass of the rollout engine
-# Of the output layer, at a time: tokens, and float32 copies of their logits on the way to a gradient.
-HEAD_TOKENS = {"cpu": 256, "gpu": 1024}
-HEAD_COPIES = {"cpu": 1, "gpu": 5}
-HEAP_GAPS = 0.08  # of what a CPU's allocator hands out, which was measured from none to a quarter
 JUDGE_SEQUENCES = 256  # that a judge writes at a time, at most
 MOST_PACKED = 4 * GIB  # weights that the CPU decoder copies into the layout of its BLAS
-
-
-@dataclass(frozen=True, slots=True)
-class Formats:
-    """Bytes of a number: a weight, one that is computed, a gradient, and what the optimizer keeps for a weight."""
-
-    device: Literal["cpu", "gpu"]
-    weight: int
-    computed: int
-    gradient: int
-    state: int
-
-    @classmethod
-    def of(cls, config: StageConfig) -> Formats:
-        """As Trainer trains: on a CPU all is float32; O2 has weights in 16 bits and a float32 copy to update."""
-        device = config.device or "gpu"
-        moments = 4 if config.optim == "adamw_16bit_moment" else 8
-        if device == "cpu" or not (config.bf16 or config.fp16):
-            return cls(device, 4, 4, 4, moments)
-        if config.fp16_opt_level != "O2":
-            return cls(device, 4, 2, 4, moments)
-        return cls(device, 2, 2, 4 if config.amp_master_grad else 2, moments + 4)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The purpose and number of some bytes, and what they follow from."""
-
-    name: str
-    size: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +68,9 @@ class Memory:
 def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Workload) -> Memory:
     """The plan for one device; every size is an upper bound for rows of the longest length."""
     formats = Formats.of(config)
-    n, trained = shape.numbers(layout.tensor), list(work.trained(shape.weights(layout.tensor), shape.hidden))
+    head = list(work.head(shape))
+    trained = [*work.trained(shape.weights(layout.tensor), shape.hidden), *head]
+    n = shape.numbers(layout.tensor) + sum(weight.numbers for weight in head)
     n_trained = sum(weight.numbers for weight in trained)
     weights = n * formats.weight // (layout.sharding if layout.stage == 3 else 1)
     gradients = n_trained * formats.gradient // (layout.sharding if layout.stage >= 2 else 1)
@@ -112,6 +83,7 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         + critic_gradients * (1 + copied)
         + formats.state * largest_shard(shape.weights(layout.tensor), layout, is_even)
     )
+    packed = _packed(config, shape, layout, work, formats)
     held = [
         Part("weights", weights, f"{n / 1e9:.2f} billion of {formats.weight} bytes"),
         *([Part("reference policy", weights, "for the KL term")] if work.has_reference else []),
@@ -120,28 +92,23 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         Part("optimizer states", states, f"{formats.state} bytes a weight, divided by {layout.sharding}"),
         *([Part("critic", critic, "weights, gradients and optimizer states")] if work.has_critic else []),
         Part("rotary tables", rotary_bytes(shape), f"{shape.positions:,} positions, for all layers"),
+        *([Part("packed weights", packed, "in the layout of the BLAS, for rollouts")] if packed else []),
         *_judges(work.judges, formats, parked=False),
     ]
     not_recomputed = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
-    retained = activations(shape, layout, work.tokens, work.longest, formats)
-    if work.has_critic:  # whose passes are apart from the policy's
-        critic_layout = replace(layout, recompute=work.critic_recompute)
-        retained = max(retained, activations(shape, critic_layout, work.tokens, work.longest, formats))
-    update: tuple[Part, ...] = (
-        Part("activations", retained, f"{work.tokens:,} tokens, recompute {layout.recompute or 'off'}"),
-        Part("output layer", output_layer(shape, layout, work.scored, formats), f"{work.scored:,} tokens, in chunks"),
-    )
+    granularities = [layout.recompute, *([work.critic_recompute] if work.has_critic else [])]  # pass after pass
+    phases = [phase for value in granularities for phase in update_phases(shape, layout, value, work, formats)]
+    update = max(phases, key=lambda phase: sum(part.size for part in phase))
     if formats.device == "cpu":
-        allocated = gradients * (1 + copied) + states + sum(part.size for part in update)
-        # What recompute frees and takes again, layer by layer, lies between what layers keep.
-        gaps = int(HEAP_GAPS * allocated) + (retained if layout.recompute else 0)
-        update = (*update, Part("gaps of the heap", gaps, "freed memory between blocks in use"))
+        tensors = gradients * (1 + copied) + states + sum(part.size for part in update)
+        gaps = heap_gaps(shape, layout, work, formats, tensors)
+        update = (*update, Part("gaps of the heap", gaps, "freed memory between blocks in use, and other buffers"))
     scoring: tuple[Part, ...] = ()
     if work.scored_only:
         passing = pass_bytes(shape, layout, work.scored_only, formats)
         chunk = min(work.scored_only, HEAD_TOKENS[formats.device]) * shape.vocabulary // layout.tensor
         scoring = (Part("scoring", passing + 4 * chunk * HEAD_COPIES[formats.device], f"{work.scored_only:,} tokens"),)
-    rollout = _rollout(config, shape, layout, work, formats) if work.sequences else ()
+    rollout = _rollout(shape, layout, work, formats) if work.sequences else ()
     judging, judged = _judging(work.judges, formats)
     if config.release_grads or "enable_release_grads" in config.sharding_parallel_config:
         released = (Part("gradients released", -gradients - critic_gradients),)
@@ -168,71 +135,6 @@ def largest_shard(trained: Iterable[Weight], layout: Layout, is_even: bool) -> i
     return max(shards)
 
 
-def activations(shape: ModelShape, layout: Layout, tokens: int, longest: int, formats: Formats) -> int:
-    """Activations that layers keep for the backward pass, and its own work in the layer where it is.
-
-    Without recompute a layer keeps 4 H + 2 Q + 2 K + 3 I numbers a token: both sums that are normalised and their
-    norms, queries, keys, values and what attention makes of them, gate, up and their product. Attention's, inner and
-    with sequence parallel also hidden numbers are divided by t.
-
-    Recompute keeps a layer's input, H, and one whole layer at a time; full_attn leaves out queries, keys and values and
-    attention's result. Without flash attention on a GPU, and in PaddleNLP's unfused norms and rotations, more is kept:
-    see `_unfused`.
-    """
-    hidden = shape.hidden / (layout.tensor if layout.sequence else 1)
-    queries, keys = (heads * shape.head_width / layout.tensor for heads in (shape.heads, shape.key_heads))
-    inner = shape.inner / layout.tensor
-    attended = 2 * queries + 2 * (queries if formats.device == "cpu" else keys)  # the CPU's layers repeat key heads
-    rest = (4 + 2 * shape.routed) * hidden + 3 * inner  # a copy for each expert, and what it answers
-    extra = _unfused(shape, layout, longest) if formats.device == "gpu" else 0
-    layer = rest + attended + extra
-    retained = {"": layer, "full": hidden, "full_attn": rest, "core_attn": layer - _scores(shape, layout, longest)}
-    n_recomputed = 0 if layout.recompute == "" else 1
-    backward = 3 * inner + 2 * hidden
-    numbers = tokens * (shape.layers * retained[layout.recompute] + n_recomputed * layer + backward)
-    return int(numbers * formats.computed)
-
-
-def _unfused(shape: ModelShape, layout: Layout, longest: int) -> float:
-    """Further numbers a token and layer, of PaddleNLP's operators that are not fused.
-
-    A norm keeps two float32 copies of its input, a rotation both factors of two products, and attention repeated keys
-    and values, its scores and their softmax: float32 and 16 bits of each head and position.
-    """
-    width = shape.head_width / layout.tensor
-    numbers = 0.0
-    if not layout.fused_norm:
-        numbers += 2 * 4 * shape.hidden / (layout.tensor if layout.sequence else 1)
-    if not layout.fused_rotary:
-        numbers += 2 * (shape.heads + shape.key_heads) * width
-    if not layout.flash:
-        numbers += 2 * (shape.heads - shape.key_heads) * width + _scores(shape, layout, longest)
-    return numbers
-
-
-def _scores(shape: ModelShape, layout: Layout, longest: int) -> float:
-    return 0.0 if layout.flash else 3 * longest * shape.heads / layout.tensor
-
-
-def pass_bytes(shape: ModelShape, layout: Layout, tokens: int, formats: Formats) -> int:
-    """A forward pass that keeps nothing: (2 H + 3 I) numbers a token in the layer where it is."""
-    hidden = shape.hidden / (layout.tensor if layout.sequence else 1)
-    return int(tokens * (2 * hidden + 3 * shape.inner / layout.tensor) * formats.computed)
-
-
-def output_layer(shape: ModelShape, layout: Layout, scored: int, formats: Formats) -> int:
-    """Logits of a chunk of tokens in float32, the gradient of V x H weights beside them, and 3 H numbers a token.
-
-    Where the weights are the embedding's as well, the gradients of both are there before they are added up.
-    """
-    if not scored:
-        return 0
-    words = shape.vocabulary / layout.tensor
-    logits = min(scored, HEAD_TOKENS[formats.device]) * words * 4 * HEAD_COPIES[formats.device]
-    sums = words * shape.hidden * 4 * ((1 if formats.device == "cpu" else 2) + shape.tied)
-    return int(logits + sums + 3 * scored * shape.hidden * formats.computed)
-
-
 def rotary_bytes(shape: ModelShape) -> int:
     """Cosines and sines in float32, of every position and number of a head."""
     return 2 * 4 * shape.positions * shape.head_width
@@ -244,28 +146,26 @@ def sequence_bytes(shape: ModelShape, positions: int, formats: Formats) -> int:
     return blocks * BLOCK * 2 * shape.layers * shape.key_heads * shape.head_width * formats.weight
 
 
-def _rollout(
-    config: StageConfig, shape: ModelShape, layout: Layout, work: Workload, formats: Formats
-) -> tuple[Part, ...]:
-    """The engine's copy of the weights where it has one, and the work of a pass."""
+def _rollout(shape: ModelShape, layout: Layout, work: Workload, formats: Formats) -> tuple[Part, ...]:
+    """The engine's copy of the weights where a rank trains a part and samples alone, and the work of a pass."""
     sampling = replace(layout, tensor=layout.sampling_ranks, sequence=False)
     passing = pass_bytes(shape, sampling, PREFILL_TOKENS, formats) + 3 * 4 * work.sequences * shape.vocabulary
-    copied = 0 if layout.together else _copied(config, shape.numbers(), layout, formats)
-    copy = [Part("weights for rollouts", copied, "whole, for the engine")] if copied else []
+    gathered = shape.numbers() * formats.weight if layout.tensor > 1 and not layout.together else 0
+    copy = [Part("weights for rollouts", gathered, "whole, for the engine")] if gathered else []
     if work.lora_rank:
         targets = sum(weight.numbers for weight in shape.weights() if weight.name in work.lora_targets)
         copy.append(Part("weights without adapters", targets * formats.weight, "while theirs are merged"))
     return (*copy, Part("rollout pass", passing, f"{PREFILL_TOKENS:,} prompt tokens"))
 
 
-def _copied(config: StageConfig, n: int, layout: Layout, formats: Formats) -> int:
-    """Bytes of the policy's `n` weights that the engine of a rank that samples alone copies: all, where a rank trains a
-    part, and on a CPU those in the layout of the BLAS."""
-    gathered = n * formats.weight if layout.tensor > 1 else 0
-    if formats.device == "gpu" or n * 4 > MOST_PACKED:
-        return gathered
+def _packed(config: StageConfig, shape: ModelShape, layout: Layout, work: Workload, formats: Formats) -> int:
+    """Bytes of the weights that are in products, in the layout of the BLAS: a CPU's rank that samples alone keeps them
+    from one rollout to the next."""
+    n = shape.numbers() - (0 if shape.tied else shape.vocabulary * shape.hidden)
+    if formats.device == "gpu" or not work.sequences or layout.together or n * 4 > MOST_PACKED:
+        return 0
     width = 1 if isinstance(config, RLConfig) and config.rollout_quant_type else 2 if config.bf16 else 4
-    return gathered + n * width
+    return n * width
 
 
 def _judges(judges: Iterable[JudgeModel], formats: Formats, *, parked: bool) -> Iterator[Part]:

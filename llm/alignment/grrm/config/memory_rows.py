@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable
 
 from grrm.config.layout import Layout, smallest_layout
-from grrm.config.memory import GIB, Formats, Memory, Part, memory_of
+from grrm.config.memory import GIB, Memory, memory_of
 from grrm.config.model_shape import ModelShape, model_shape
+from grrm.config.passes import Formats, Part
 from grrm.config.stage_config import RewardModelConfig, RLConfig, SFTConfig, StageConfig
 from grrm.config.workload import CANDIDATES, Workload
 from grrm.errors import UserError
@@ -71,7 +72,7 @@ def memory_rows(
     memory = memory_of(config, shape, layout, work)
     formats = Formats.of(config)
     is_measured = formats.device == "cpu" and not shape.experts
-    planned = "planned; measured within 15 %" if is_measured else "planned, not measured"
+    planned = "planned; measured within 10 %" if is_measured else "planned, not measured"
     rows = [
         ("model", shape.name, f"{shape.numbers() / 1e9:.2f} billion weights"),
         (f"memory of one {formats.device.upper()}", planned, "every row as long as it may be"),

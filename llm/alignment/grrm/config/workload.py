@@ -101,6 +101,9 @@ class Workload:
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
     judges: tuple[JudgeModel, ...] = ()
+    ranker_blocks: int = 0  # above the policy of a ranker
+    ranker_width: int = 0  # 0 is that of the policy
+    ranker_span: int = 0  # tokens that see each other in these blocks
 
     @classmethod
     def of(cls, config: StageConfig, rows: int) -> Workload:
@@ -125,7 +128,11 @@ class Workload:
         is_pairwise = config.reward_model == "pairwise"
         tokens = rows * config.max_length * (2 if is_pairwise else CANDIDATES)
         longest = max(_PACK_TOKENS, config.max_length)
-        return cls(tokens, longest, 0 if is_pairwise else tokens, frozen=("head",) if is_pairwise else ())
+        if is_pairwise:
+            return cls(tokens, longest, 0, frozen=("head",))
+        span = config.max_length * (CANDIDATES if config.compare == "group" else 1)
+        head = cls(tokens, longest, tokens, ranker_blocks=config.blocks, ranker_width=config.width or 0)
+        return replace(head, ranker_span=span)
 
     @classmethod
     def _of_rl(cls, config: RLConfig, rows: int) -> Workload:
@@ -158,3 +165,11 @@ class Workload:
             is_embedding = weight.name == "embedding" and self.frozen_layers > 0
             if not (is_low or is_embedding or weight.name in self.frozen):
                 yield weight
+
+    def head(self, shape: ModelShape) -> Iterator[Weight]:
+        """Weights of a ranker above the policy, all of which are trained: see `RankerHead`."""
+        width = self.ranker_width or shape.hidden
+        if self.ranker_blocks:
+            yield Weight("features", (3 * shape.hidden + 2) * width)
+        for _ in range(self.ranker_blocks):
+            yield Weight("block", 12 * width * width)  # four of attention, three of 8/3 in the feed-forward layer
