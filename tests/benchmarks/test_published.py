@@ -27,7 +27,7 @@ def tables(import_benchmark):
     return import_benchmark("page_tables")
 
 
-@pytest.mark.parametrize("page", MEASURED)
+@pytest.mark.parametrize("page", [*MEASURED, "docs/server.md"])
 def test_the_page_has_the_tables_of_the_results(tables, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert tables.with_results(ROOT / page) == text, "run benchmarks/page_tables.py"

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.engine_servers import CONTEXT, EngineServer, Start
+from support.engine_servers import SHAPE, EngineServer, Start
 from support.rl_processes import TinyWorld
 from support.tiny_policy import write_policy
-
-# Heads of 32 are the smallest that vLLM has kernels for on a CPU.
-SHAPE = {"hidden_size": 128, "intermediate_size": 256, "max_position_embeddings": CONTEXT}
 
 
 @pytest.fixture(scope="session", params=["tied", "untied"])
