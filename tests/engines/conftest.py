@@ -10,6 +10,9 @@ from support.engine_servers import SHAPE, EngineServer, Start
 from support.rl_processes import TinyWorld
 from support.tiny_policy import write_policy
 
+# Its grammar of a JSON schema permits any number of blanks, of which a random model makes use.
+WITHOUT_BLANKS = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
+
 
 @pytest.fixture(scope="session", params=["tied", "untied"])
 def policy_world(request: pytest.FixtureRequest, world: TinyWorld) -> TinyWorld:
@@ -51,6 +54,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture(scope="session")
 def vllm(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
     """A vLLM server of the policy, for tests that leave it running."""
-    server = EngineServer("vllm", exported, tmp_path_factory.mktemp("vllm") / "log")
+    server = EngineServer("vllm", exported, tmp_path_factory.mktemp("vllm") / "log", *WITHOUT_BLANKS)
     yield server
     server.kill()
