@@ -195,10 +195,9 @@ def _compared(row: Mapping[str, Any], before: str) -> Iterator[str]:
 
 def server_attacks() -> Lines:
     rows = result("server_attacks")["rows"]
-    by_attack: dict[str, list[str]] = {}
-    for row in rows:
-        by_attack.setdefault(row["attack"], []).append(f"{row['growth_mb']:.0f} MB, {row['p99_ms']:,.0f} ms")
-    return ([attack, *cells] for attack, cells in by_attack.items())
+    attacks, servers = (dict.fromkeys(row[key] for row in rows) for key in ("attack", "server"))
+    cells = {(row["attack"], row["server"]): f"{row['growth_mb']:,.0f} MB, {row['p99_ms']:,.0f} ms" for row in rows}
+    return ([attack, *(cells.get((attack, server), NONE) for server in servers)] for attack in attacks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""Measures what hostile clients cost a reward server, as it is and behind nginx, beside Flask applications.
+"""Measures what hostile clients cost a reward server, as it is and behind nginx, beside Flask applications and vLLM.
 
-    python benchmarks/server_attacks.py [--seconds 15] [--out FILE]
+    python benchmarks/server_attacks.py [--seconds 15] [--vllm PROGRAM] [--out FILE]
 
 Every attack goes on for some seconds, from a process of its own, against a server that was just started and needs no
 token. Meanwhile `GET /healthz` is asked every 50 ms over new connections; a probe that is not answered within ten
 seconds counts as ten. Memory is the growth of the resident memory of the server with its children.
+
+vLLM serves a tiny policy on the CPU, where it is installed. It needs a key, which the attacks send.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ import argparse
 import multiprocessing
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from importlib.util import find_spec
@@ -31,7 +34,8 @@ from server import ROOT, SIDES, Server, serving
 RESULT = ROOT / "benchmarks/results/server_attacks.json"
 PROBE_EVERY_S, PROBE_S, HELD_S, SEND_S = 0.05, 10.0, 5.0, 1.0
 PAGE, MIB = 4096, 1 << 20
-GET, POST = (f"{line} HTTP/1.1\r\nHost: localhost\r\n" for line in ("GET /healthz", "POST /v1/score"))
+KEY = "s3cret"
+sys.path.append(str(ROOT / "tests"))  # vLLM is started as tests/engines starts it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,43 @@ class Attack:
     times: int = 0
 
 
-ATTACKS = {
-    "requests sent without reading answers": Attack(74, "", f"{GET}\r\n" * 50, 30),
-    "60 MiB to a route that takes no body": Attack(20, f"{GET}Content-Length: {60 * MIB}\r\n\r\n", "x" * 65536, 960),
-    "endless length of a chunk": Attack(20, f"{POST}Transfer-Encoding: chunked\r\n\r\n", "0" * 65536, 160),
-    "half-sent requests": Attack(400, f"{POST}Content-Length: 999\r\n\r\n{{"),
-    "1 MiB of brackets": Attack(
-        8, f"{POST}Content-Type: application/json\r\nContent-Length: {MIB}\r\n\r\n", "[" * 65536, 16
-    ),
-}
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The routes of a server that are attacked, and lines that every request needs."""
+
+    health: str = "/healthz"
+    posts: str = "/v1/score"
+    headers: str = ""
+
+
+def attacks_on(target: Target) -> dict[str, Attack]:
+    """Return every attack by its name."""
+    get, post = (
+        f"{line} HTTP/1.1\r\nHost: localhost\r\n{target.headers}"
+        for line in (f"GET {target.health}", f"POST {target.posts}")
+    )
+    length = "Content-Length"
+    return {
+        "requests sent without reading answers": Attack(74, "", f"{get}\r\n" * 50, 30),
+        "60 MiB to a route that takes no body": Attack(20, f"{get}{length}: {60 * MIB}\r\n\r\n", "x" * 65536, 960),
+        "endless length of a chunk": Attack(20, f"{post}Transfer-Encoding: chunked\r\n\r\n", "0" * 65536, 160),
+        "half-sent requests": Attack(400, f"{post}{length}: 999\r\n\r\n{{"),
+        "1 MiB of brackets": Attack(
+            8, f"{post}Content-Type: application/json\r\n{length}: {MIB}\r\n\r\n", "[" * 65536, 16
+        ),
+    }
+
+
+ATTACKS = attacks_on(Target())
+VLLM = Target("/health", "/v1/completions", f"Authorization: Bearer {KEY}\r\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A server that `start` runs with a folder of its own."""
+
+    start: Callable[[Path], AbstractContextManager[Server]]
+    target: Target = Target()
 
 
 def strike(url: str, attack: Attack, ended: Callable[[], bool]) -> None:
@@ -91,19 +123,25 @@ def attack_for(url: str, attack: Attack, seconds: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=15.0, help="of each attack")
+    parser.add_argument(
+        "--vllm", type=Path, default=ROOT / ".engines/vllm/bin/vllm", help="its program (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args()
-    rows = []
-    for name, attack in ATTACKS.items():
-        for side, start in sides().items():
-            with tempfile.TemporaryDirectory() as folder, start(Path(folder)) as server:
-                rows.append({"attack": name, "server": side} | measured(server, attack, options.seconds))
-            print(rows[-1], flush=True)
-    result = {"machine": describe_machine(), "seconds": options.seconds, "rows": rows}
+    machine, rows = describe_machine(), []
+    with tempfile.TemporaryDirectory() as models:
+        servers = sides() | vllm_side(options.vllm, Path(models))
+        for name in ATTACKS:
+            for title, side in servers.items():
+                attack, health = attacks_on(side.target)[name], side.target.health
+                with tempfile.TemporaryDirectory() as folder, side.start(Path(folder)) as server:
+                    rows.append({"attack": name, "server": title} | measured(server, attack, health, options.seconds))
+                print(rows[-1], flush=True)
+    result = {"machine": machine, "seconds": options.seconds, "rows": rows}
     write_result(options.out, result)
 
 
-def sides() -> dict[str, Callable[[Path], Any]]:
+def sides() -> dict[str, Side]:
     """Return what starts each server, as it is shipped or as its documentation says; without those not installed."""
     commands = {
         "ours": [str(ROOT / "reward_server/reward_server.py"), "--port", "0", "--judge", "chrf"],
@@ -112,11 +150,38 @@ def sides() -> dict[str, Callable[[Path], Any]]:
     if find_spec("gunicorn"):
         options = ["-m", "gunicorn", "--chdir", str(SIDES.parent), "-b", "127.0.0.1:0", "--threads", "4"]
         commands["flask-gunicorn"] = [*options, "server_sides:bare_app()"]
-    started: dict[str, Callable[[Path], Any]] = {
-        name: lambda folder, name=name, command=command: serving(name, command, folder)
+    started = {
+        name: Side(lambda folder, name=name, command=command: serving(name, command, folder))
         for name, command in commands.items()
     }
-    return started | {"ours behind nginx": lambda folder: behind_nginx(commands["ours"], folder)}
+    return started | {"ours behind nginx": Side(lambda folder: behind_nginx(commands["ours"], folder))}
+
+
+def vllm_side(program: Path, models: Path) -> dict[str, Side]:
+    """vLLM with a policy that is written to `models`; nothing where it is not installed."""
+    if not program.exists():
+        print(f"vllm is left out: there is no {program}")
+        return {}
+    from support.engine_servers import SHAPE
+    from support.tiny_policy import tiny_policy
+
+    from grrm.models.export import export_policy
+
+    policy, _ = tiny_policy(models, **SHAPE)
+    export_policy(policy, models / "exported")
+    return {"vllm": Side(lambda folder: serving_vllm(program, models / "exported", folder), VLLM)}
+
+
+@contextmanager
+def serving_vllm(program: Path, model: Path, folder: Path) -> Iterator[Server]:
+    """vLLM while it runs, with its engine process."""
+    from support.engine_servers import EngineServer
+
+    server = EngineServer("vllm", model, folder / "log", "--api-key", KEY, executable=program)
+    try:
+        yield Server("vllm", server.url, server.pid)
+    finally:
+        server.kill()
 
 
 @contextmanager
@@ -140,15 +205,15 @@ def behind_nginx(command: list[str], folder: Path) -> Iterator[Server]:
                 process.terminate()
 
 
-def measured(server: Server, attack: Attack, seconds: float) -> dict[str, Any]:
-    """Attack the server; returns its growth and what its probes took."""
-    probe(server.url)
+def measured(server: Server, attack: Attack, health: str, seconds: float) -> dict[str, Any]:
+    """Attack the server; returns its growth and what its probes of the route `health` took."""
+    probe(server.url, health)
     before = resident_mb(server.pid)
     attacker = multiprocessing.get_context("spawn").Process(target=attack_for, args=(server.url, attack, seconds))
     attacker.start()
     took_s, memory = [], [before]
     while attacker.is_alive():
-        took_s.append(probe(server.url))
+        took_s.append(probe(server.url, health))
         memory.append(resident_mb(server.pid))
         time.sleep(PROBE_EVERY_S)
     attacker.join()
@@ -161,12 +226,12 @@ def measured(server: Server, attack: Attack, seconds: float) -> dict[str, Any]:
     }
 
 
-def probe(url: str) -> float:
-    """Seconds that `GET /healthz` takes, `PROBE_S` where it is not answered."""
+def probe(url: str, health: str) -> float:
+    """Seconds that a GET of the route `health` takes, `PROBE_S` where it is not answered."""
     began_s = time.monotonic()
     connection = HTTPConnection(url.removeprefix("http://"), timeout=PROBE_S)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", health)
         is_up = connection.getresponse().status == 200
     except (OSError, HTTPException):
         is_up = False

@@ -22,7 +22,7 @@ def flat(text):
     return re.sub(r"\s+", " ", text.replace("**", "").replace("│", "│ "))
 
 
-@pytest.mark.parametrize("page", MEASURED)
+@pytest.mark.parametrize("page", [*MEASURED, "docs/server.md"])
 def test_the_page_has_the_tables_of_the_results(page_tables, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert page_tables.with_results(ROOT / page) == text, "run benchmarks/page_tables.py"

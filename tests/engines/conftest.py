@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.engine_servers import CONTEXT, EngineServer, Start
+from support.engine_servers import SHAPE, EngineServer, Start
 from support.rl_processes import TinyWorld
 from support.tiny_policy import write_policy
 
-# Heads of 32 are the smallest that vLLM has kernels for on a CPU.
-SHAPE = {"hidden_size": 128, "intermediate_size": 256, "max_position_embeddings": CONTEXT}
+# Its grammar of a JSON schema permits any number of blanks, of which a random model makes use.
+WITHOUT_BLANKS = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
 
 
 @pytest.fixture(scope="session", params=["tied", "untied"])
@@ -54,6 +54,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture(scope="session")
 def vllm(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
     """A vLLM server of the policy, for tests that leave it running."""
-    server = EngineServer("vllm", exported, tmp_path_factory.mktemp("vllm") / "log")
+    server = EngineServer("vllm", exported, tmp_path_factory.mktemp("vllm") / "log", *WITHOUT_BLANKS)
     yield server
     server.kill()

@@ -36,6 +36,33 @@ def test_completions_are_the_same(
             assert mine == pytest.approx(theirs, abs=1e-5)
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "score": {"type": "integer", "minimum": 0, "maximum": 10},
+        "verdict": {"enum": ["better", "worse"]},
+    },
+    "required": ["score", "verdict"],
+    "additionalProperties": False,
+    "x-guidance": {"whitespace_flexible": False},  # a random model likes blanks
+}
+
+
+def test_answers_of_both_follow_a_schema(policy_world: TinyWorld, vllm: EngineServer, start: Start) -> None:
+    """Their grammars may choose other blanks, so that equality is printed alone."""
+    pytest.importorskip("llguidance")
+    import jsonschema_rs
+
+    asked = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+    fields = {"response_format": asked, "max_tokens": 400}
+    answers = [complete(server, fields) for server in (start("grrm", policy_world.policy), vllm)]
+    for answer in answers:
+        assert answer["finish_reason"] == "stop"
+        jsonschema_rs.validate(SCHEMA, json.loads(answer["text"]))
+    own, other = (answer["text"] for answer in answers)
+    print(f"{own!r} and {other!r} are {'equal' if own == other else 'not equal'}")
+
+
 def complete(server: EngineServer, fields: dict[str, Any]) -> dict[str, Any]:
     (choice,) = json.loads(server.ask("/v1/completions", json.dumps(COMMON | fields).encode()))["choices"]
     return dict(choice)

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +22,8 @@ ENGINES = ROOT / ".engines"
 READY_S = 600.0  # vLLM takes a minute or two on a busy machine
 MODEL = "policy"
 CONTEXT = 2048  # tokens
+# Heads of 32 are the smallest that vLLM has kernels for on a CPU.
+SHAPE = {"hidden_size": 128, "intermediate_size": 256, "max_position_embeddings": CONTEXT}
 
 
 def vllm(model: Path, port: int) -> list[str]:
@@ -72,18 +75,27 @@ _SETTINGS = {
 
 
 class EngineServer:
-    """One server of `kind`, ready when constructed; `options` are appended to its command line."""
+    """One server of `kind`, ready when constructed; `options` are appended to its command line.
 
-    def __init__(self, kind: str, model: Path, log: Path, *options: str) -> None:
+    `executable` replaces the one of .engines.
+    """
+
+    def __init__(self, kind: str, model: Path, log: Path, *options: str, executable: Path | None = None) -> None:
         self.kind, self.log = kind, log
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        self._command = [*COMMANDS[kind](model, port), *options]
+        first, *rest = COMMANDS[kind](model, port)
+        self._command = [str(executable or first), *rest, *options]
         if not Path(self._command[0]).exists():
             pytest.skip(f"{self._command[0]} is not installed: run `make test-engines`")
         self.start()
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return self._process.pid
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -113,6 +125,8 @@ class EngineServer:
     def _answers(self) -> bool:
         try:
             self.ask("/v1/models")
+        except urllib.error.HTTPError as error:
+            return error.code == HTTPStatus.UNAUTHORIZED  # it asks for the key that `options` name
         except (OSError, urllib.error.URLError):
             return False
         return True

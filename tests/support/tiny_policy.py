@@ -27,7 +27,7 @@ def write_policy(folder: Path, **changes: Any) -> None:
     model.save_pretrained(str(folder), safe_serialization=True)
 
 
-def tiny_policy(folder: Path) -> tuple[Path, Path]:
+def tiny_policy(folder: Path, **changes: Any) -> tuple[Path, Path]:
     """(checkpoint folder, folder of train.parquet and heldout.parquet) of a policy that has learned nothing."""
     from grrm.data.bpe import corpus_texts, prompt_frames, train_bpe
     from grrm.data.corpora.phrases import build_phrases
@@ -35,5 +35,5 @@ def tiny_policy(folder: Path) -> tuple[Path, Path]:
     corpus, policy = folder / "corpus", folder / "policy"
     build_phrases(corpus, 60, 12, ["en", "de"], seed=1)
     train_bpe(corpus_texts(corpus / "train.parquet"), policy, 400, prompt_frames("Tower"))
-    write_policy(policy)
+    write_policy(policy, **changes)
     return policy, corpus
