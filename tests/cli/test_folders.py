@@ -111,8 +111,10 @@ def test_a_file_of_bad_rows_is_one_sentence(folder, tmp_path):
 def test_what_does_not_go_together_is_told(folder, tmp_path):
     with pytest.raises(UserError, match="is a folder: give another one with --out"):
         call("rank", folder, "--judge", "text_metric")
-    with pytest.raises(UserError, match="is a folder: give another one with --out"):
-        call("rank", folder, "--judge", "text_metric", "--out", folder)
+    with pytest.raises(UserError, match=r"--inplace writes to .*, and --out says .*: leave out one of them"):
+        call("rank", folder, "--judge", "text_metric", "--inplace", "--out", tmp_path / "x")
+    with pytest.raises(UserError, match="ROWS is standard input: give --out"):
+        call("rank", "-", "--judge", "text_metric", "--inplace")
     with pytest.raises(UserError, match="--part-id and --device-num share out the files of a folder"):
         call("rank", folder / "de2en.parquet", "--judge", "text_metric", "--device-num", 2)
     with pytest.raises(UserError, match="part 2 of 2 does not exist"):

@@ -78,27 +78,65 @@ def test_the_published_lines_of_both_cold_starts(run, tmp_path):
     assert json.loads((tmp_path / "rl.jsonl").read_text())["rule_reward"] == "ranking_score"
 
 
-def test_the_published_lines_of_sampling_and_scoring(run, tmp_path):
-    pair = {"src_text": ["good", "bad"], "trg_text": ["gut"] * 2, "src_lang": ["en"] * 2, "trg_lang": ["de"] * 2}
+# As published, with `grrm translate`, `grrm data` and `grrm rank` in the place of the scripts; ours is what follows.
+SAMPLE = """--data_path seed --output_path seed --src_text_key src_text --src_lang_key src_lang --trg_lang_key trg_lang
+--temperature 1.0 --top_p 1.0 --out_key rm_sampling_text --model_path policy --max_new_tokens 768 --sampling_n 4
+--part_id {part} --device_num 2"""
+CLEAN = "clean-samples --data_path seed --text_key rm_sampling_text"
+SCORE = """--data_path seed --bleurt_path BLEURT-20 --ref_key trg_text --mt_key rm_sampling_text
+--out_key rm_sampling_bleurt_score --inplace True --part_id {part} --device_num 2"""
+
+
+def test_the_published_lines_of_sampling_and_scoring_in_one_folder(run, tmp_path):
+    pair = {"src_text": ["good", "bad", None], "trg_text": ["gut"] * 3, "src_lang": ["en"] * 3, "trg_lang": ["de"] * 3}
     write(tmp_path / "seed/en2de.parquet", **pair)
-    keys = "--src_text_key src_text --src_lang_key src_lang --trg_lang_key trg_lang"
-    shared = "--data_path seed --part_id 0 --device_num 1"
+    write(tmp_path / "seed/de2en.parquet", **pair)
     server = CompletionsServer(lambda body, _: "gut" if "good" in body["prompt"] else "schlecht")
     try:
-        line = f"translate {shared} --output_path sampled {keys} --temperature 1.0 --top_p 1.0 --out_key mt_texts"
-        done = run(f"{line} --max_new_tokens 768 --sampling_n 4 --prompt-type Tower --url {server.url}", group=())
-        assert done.exit_code == 0, done.output
+        for part in (0, 1, 0):
+            line = f"translate {SAMPLE.format(part=part)} --prompt-type Tower --chat-template chatml --url {server.url}"
+            done = run(line, group=())
+            assert done.exit_code == 0, done.output
+        assert "de2en.parquet: has column rm_sampling_text already" in done.stderr
         assert {body["max_tokens"] for body in server.requests} == {768}
     finally:
         server.close()
-    line = f"rank {shared.replace('seed', 'sampled')} --output_path scored --ref_key trg_text --mt_key mt_texts"
-    done = run(f"{line} --out_key rm_sampling_bleurt_score --judge chrf", group=())
+    table = pq.read_table("seed/en2de.parquet")
+    assert table.column_names == [*pair, "rm_sampling_text"]
+    assert table["src_text"].to_pylist() == pair["src_text"]  # a row that cannot be used stays, with a null
+    assert table["rm_sampling_text"].to_pylist() == [["gut"] * 4, ["schlecht"] * 4, None]
+    done = run(CLEAN)
     assert done.exit_code == 0, done.output
-    scores = pq.read_table("scored/en2de.parquet")["rm_sampling_bleurt_score"].to_pylist()
-    assert scores[0] == [10.0] * 4
-    assert max(scores[1]) < 5
-    done = run(f"translate {shared} --output_path other --out_key mine --url http://127.0.0.1:9", group=())
-    assert "'--out_key' is always mt_texts here, not mine" in done.output
+    assert pq.read_table("seed/en2de.parquet")["rm_sampling_text"].to_pylist() == [["gut"], ["schlecht"]]
+    for part in (0, 1, 1):
+        done = run(f"rank {SCORE.format(part=part).replace('--bleurt_path BLEURT-20', '')} --judge chrf", group=())
+        assert done.exit_code == 0, done.output
+    assert "en2de.parquet: has column rm_sampling_bleurt_score already" in done.stderr
+    scored = pq.read_table("seed/en2de.parquet")
+    assert scored.column_names == [*pair, "rm_sampling_text", "rm_sampling_bleurt_score"]
+    assert scored["rm_sampling_bleurt_score"].to_pylist()[0] == [10.0]
+
+
+def test_one_sample_is_a_list_in_a_column_of_ones_own(run, tmp_path):
+    write(tmp_path / "p/a.parquet", src_text=["good"], src_lang=["en"], trg_lang=["de"])
+    with CompletionsServer(lambda *_: "gut") as server:
+        line = f"translate p/a.parquet --inplace --out_key mt_text --prompt-type Tower --url {server.url}"
+        done = run(f"{line} --model m --chat_template True --force_overwrite False", group=())
+    assert done.exit_code == 0, done.output
+    assert pq.read_table("p/a.parquet").to_pylist() == [
+        {"src_text": "good", "src_lang": "en", "trg_lang": "de", "mt_text": ["gut"]}
+    ]
+
+
+def test_scores_of_ten_are_not_taken_for_scores_of_one(run, tmp_path):
+    pair = {"src_text": ["a"], "trg_text": ["b"], "src_lang": ["en"], "trg_lang": ["de"]}
+    scores = {"rm_sampling_text": [["c", "d"]], "rm_sampling_bleurt_score": [[9.0, 0.5]]}
+    write(tmp_path / "seed/en2de.parquet", **pair, **scores)
+    done = run(f"pairs {PAIRS.format(out='out.parquet')}")
+    assert done.exit_code == 1
+    assert "has the score 9 in rm_sampling_bleurt_score, and to_percentile is for scores of 0 to 1" in str(
+        done.exception
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,6 +145,8 @@ def test_the_published_lines_of_sampling_and_scoring(run, tmp_path):
         ("pairs --data_path a --output_path", "'--output_path' requires an argument"),
         ("pairs a b --min_margins 2", "No such option"),
         ("clean-samples --data_path a --output_path b", "unexpected extra argument"),
+        ("pair-instructions a b --ref_key x", "'--ref_key' is always trg_text here, not x: leave it out and rename"),
+        ("pairs a b --force_overwrite", "'--force_overwrite' is not here: remove the file or column to make it again"),
     ],
 )
 def test_what_no_command_has_is_told_in_the_words_that_were_typed(run, line, message):

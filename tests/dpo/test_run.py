@@ -108,6 +108,8 @@ def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Pat
     config = load_config(DPOConfig, TINY, words)
     lines = metrics_of(tmp_path / "out")
     assert all(line["train_tokens_a_second"] > 0 for line in lines if "loss" in line)
+    template = json.loads((world.policy / "tokenizer_config.json").read_text())["chat_template"]
+    assert (tmp_path / "out/chat_template.jinja").read_text(encoding="utf-8") == template
     first, *_ = (line for line in lines if "loss" in line)
     reference, trained = log_likelihoods(world.policy, rows), log_likelihoods(tmp_path / "out", rows)
     assert first["loss"] == pytest.approx(expected_loss(reference, reference, config), rel=1e-4)

@@ -67,13 +67,15 @@ def test_names_and_shapes_are_those_of_transformers_and_the_model_is_the_same(tm
 
 
 def test_the_command_writes_a_folder_with_tokenizer_and_what_ends_a_reply(tmp_path):
-    folder = checkpoint(tmp_path / "run")
+    folder, template = checkpoint(tmp_path / "run"), "{{ messages[0].content }}"
+    (folder / "chat_template.jinja").write_text(template)
     words = ["export", str(folder), str(tmp_path / "hf"), "--license", "mit"]
     done = CliRunner().invoke(grrm, words, standalone_mode=False)
     assert done.exit_code == 0, done.output
     written = {Path(line).name for line in done.output.splitlines()}
     assert written >= {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert json.loads((tmp_path / "hf/generation_config.json").read_text())["eos_token_id"] == [2]
+    assert (tmp_path / "hf/chat_template.jinja").read_text() == template
     assert "license: mit\n" in (tmp_path / "hf/README.md").read_text()
     with pytest.raises(UserError, match="is there already"):
         export_policy(folder, tmp_path / "hf")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from grrm.config.model_shape import check_divides, shape_of_config
+from grrm.config import Launch, RLConfig, prepare
+from grrm.config.memory import GIB
+from grrm.config.memory_rows import memory_rows
+from grrm.config.model_shape import check_divides, model_shape, shape_of_config
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, rotary_overrides
 
+GRPO = str(Path(__file__).parents[2] / "llm/config/qwen/grpo_grrm_argument.yaml")
 SIZES = (
     "hidden_size",
     "intermediate_size",
@@ -68,6 +73,47 @@ def test_released_models_are_accepted_and_have_the_published_number_of_weights(t
     assert check_architecture(tmp_path) == config
     assert rotary_overrides(tmp_path, config) == {}
     assert shape_of_config(config, name).numbers() == n_weights
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in RELEASED for name in RELEASED[kind]])
+def test_a_name_has_the_shape_of_its_configuration(kind, name):
+    of_name = model_shape(f"Qwen/{name}")
+    of_file = shape_of_config({"head_dim": of_name.head_dim} | config_of(kind, name), of_name.name)
+    assert of_file == of_name
+
+
+# PaddleNLP's table of models for its RL: by family the sizes, each without and with the suffix.
+TABLE = {
+    ("Qwen1.5", "Chat"): "0.5B 1.8B 4B 7B 14B 32B",
+    ("Qwen2", "Instruct"): "0.5B 1.5B 7B 72B 57B-A14B",
+    ("Qwen2-Math", "Instruct"): "1.5B 7B",
+    ("Qwen2.5", "Instruct"): "0.5B 1.5B 3B 7B 14B 32B",
+    ("Qwen2.5-Math", "Instruct"): "1.5B 7B",
+    ("Qwen2.5-Coder", "Instruct"): "1.5B 7B",
+}
+NAMES = [
+    f"Qwen/{family}-{size}{end}"
+    for (family, suffix), sizes in TABLE.items()
+    for size in sizes.split()
+    for end in ("", f"-{suffix}")
+]
+NAMES.append("Qwen/Qwen2.5-7B-Instruct-1M")  # whose template its data have
+# Published numbers of weights, in billions, that the name does not say.
+BILLIONS = {"Qwen1.5-0.5B": 0.464, "Qwen1.5-1.8B": 1.837, "Qwen1.5-4B": 3.950, "Qwen1.5-14B": 14.167}
+BILLIONS |= {"Qwen1.5-32B": 32.512, "Qwen2-72B": 72.706, "Qwen2.5-0.5B": 0.494, "Qwen2.5-32B": 32.764}
+
+
+def test_each_name_of_the_table_is_planned():
+    config = prepare(RLConfig, GRPO, [], Launch("cpu", 8), check_machine=False, check_on_device=False).config
+    assert len(NAMES) == 47
+    for name in NAMES:
+        shape = model_shape(name)
+        assert name.startswith(f"Qwen/{shape.name.removesuffix('57B')}")
+        billions = BILLIONS.get(shape.name, float(shape.name.rpartition("-")[2].removesuffix("B")))
+        assert shape.numbers() / 1e9 == pytest.approx(billions, rel=0.12)
+        rows = dict(row[:2] for row in memory_rows(config, shape, 8, 80 * GIB))
+        assert rows["model"] == shape.name
+        assert rows["fits as written"] in ("yes", "no")
 
 
 def test_mixtures_of_experts_are_not_divided_among_tensor_ranks():

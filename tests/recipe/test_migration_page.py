@@ -28,8 +28,10 @@ TRAINING_KEYS = {name for config in (RLConfig, SFTConfig, RewardModelConfig) for
 OTHER_NAMES = {"grrm.rank", "grrm.translate", "run_sft.py", "run_rl.py", "A B", "model_type", "qwen2_moe"}
 OTHER_NAMES |= {"paddle.distributed.launch --gpus", "paddle.distributed.launch", "--nnodes", "append_attention"}
 OTHER_NAMES |= {"python reward_server/reward_server.py", "dataset_info.json", "run_reward.py", "run_dpo.py"}
-OTHER_NAMES |= {"--master", "ROLLOUT_CALC_LOG_PROBS", "--language en"}
+OTHER_NAMES |= {"val_kwargs", "ray job submit", "--master", "ROLLOUT_CALC_LOG_PROBS", "--language en"}
 
+# Options of programs that set up a machine: pip, hf, nvidia-smi.
+OF_TOOLS = {"--no-build-isolation", "--repo-type", "--local-dir", "--query-gpu", "--format"}
 GRRM_FLAGS = (
     "mt_key score_key analysis_key response_key prompt_type add_example subgroup_augment shuffle_augment testset"
 )
@@ -104,6 +106,23 @@ def test_every_key_of_theirs_has_a_place_here_or_a_reason(section: str, names: s
     assert len(told) == len(set(told))
     for _, here in rows(section):
         assert here, section
+
+
+def published(prefix: str) -> list[list[str]]:
+    lines = (Path(__file__).parent / "published_names.txt").read_text(encoding="utf-8").splitlines()
+    return [line.split() for line in lines if re.match(prefix, line)]
+
+
+def test_every_flag_variable_and_key_of_the_published_commands_is_on_the_page() -> None:
+    told = {word.partition("=")[0] for code in CODE.findall(PAGE) for word in code.split()}
+    for (name,) in published(r"--"):
+        if name not in OF_TOOLS:
+            assert told & {name, name.removeprefix("--")}, name
+    for (name,) in published(r"[A-Z]"):
+        assert name in told, name
+    for key, *variables in published(r"[a-z]"):
+        families = [".".join([*key.split(".")[:n], "*"]) for n in range(1, key.count(".") + 1)]
+        assert key in told or (told.intersection(families) and told.intersection(variables)), key
 
 
 def options(command: click.Command) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def test_trained_model_scores_as_at_its_last_evaluation(world, write_rows, setti
     assert model.trained_with.language_pairs == ("en-de", "en-es")
     assert model.trained_with.prompt_type == config.prompt_type
     tokenizer = load_tokenizer(tmp_path / "out")
+    template = json.loads((world.policy / "tokenizer_config.json").read_text())["chat_template"]
+    assert (tmp_path / "out/chat_template.jinja").read_text(encoding="utf-8") == template
     end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
     groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
     scores = score_groups(model, [group.candidates for group in groups], max_tokens=1000)

@@ -82,7 +82,8 @@ train = partial(train_here, run_rl)
 def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld, tmp_path: Path, verifier) -> None:
     pytest.importorskip("math_verify")
     data = write_mixed(world, tmp_path / "mixed.jsonl")
-    train(config_of(world, tmp_path / "out", verified(verifier.url), train_datasets=str(data)))
+    held_out = {"eval_datasets": str(data), "evaluation_strategy": "steps", "eval_steps": "1", "eval_samples": "2"}
+    train(config_of(world, tmp_path / "out", verified(verifier.url), train_datasets=str(data), **held_out))
     groups = {}
     for group in rollouts_of(tmp_path / "out"):
         groups.setdefault(group["data_source"], []).append(group)
@@ -97,10 +98,26 @@ def test_rows_of_several_kinds_are_rewarded_by_their_own_judges(world: TinyWorld
         assert candidate["status"] == ("unparsable_candidate" if found.answer is None else "scored")
     assert [part["name"] for part in groups["translation"][0]["verdict"]["parts"]] == ["chrf"]
     assert [part["name"] for part in groups["polaris_tinyv"][0]["verdict"]["parts"]] == ["rule+verifier"]
-    (step,) = [line for line in metrics_of(tmp_path / "out") if "loss" in line]
+    step, *_ = [line for line in metrics_of(tmp_path / "out") if "loss" in line]
+    check_held_out(tmp_path / "out", data)
     assert step["data/translation/frac_groups"] == 0.4
     assert step["data/polaris_tinyv/frac_groups"] == 0.2
     assert {"data/grade/frac_unscored", "data/anything/response_length_mean"} <= set(step)
+
+
+def check_held_out(output: Path, data: Path) -> None:
+    """Rows of every kind are evaluated by their own judges and written down; only translations have a chrF."""
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    for file in sorted((output / "held_out").iterdir()):
+        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        assert [row["data_source"] for row in found] == [row.get("data_source", "translation") for row in rows]
+        assert {len(row[name]) for row in found for name in ("responses", "rewards", "lengths")} == {3}
+        *_, verified_row, compared, _ = found
+        assert compared["rewards"] == [float(math_match(text, "7").correct) for text in compared["responses"]]
+        assert set(verified_row["rewards"]) <= {0.0, 1.0, None}
+    evaluations = [line for line in metrics_of(output) if "eval_reward" in line]
+    assert len(evaluations) == len(list((output / "held_out").iterdir())) == 2
+    assert all(line["eval_chrf"] > 0 and 0 <= line["eval_frac_unrewarded"] < 1 for line in evaluations)
 
 
 # What the page sizes for 7B models; `config_of` has a tiny run's.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from grrm.cli.options import COUNT, option_group
+from grrm.cli.options import COUNT, is_explicit, option_group
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
-    from grrm.cli.records import Cell, Records
+    from grrm.cli.records import Cell, Records, Usable
 
 Value = TypeVar("Value")
-_SHARED = "grrm.shared"
+_SHARED, _REWRITES = "grrm.shared", "grrm.rewrites"
 
 
 parts_options = option_group(
@@ -27,55 +27,84 @@ parts_options = option_group(
 )
 
 
-def over_folder(command: Callable[..., None]) -> Callable[..., None]:
-    """Let `command`, with ROWS and --out, work on every file of a folder, or on a share of them.
+def over_folder(added: Callable[[dict[str, Any]], str | None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command, with ROWS and --out, work on every file of a folder, or on a share of them, also in place.
 
     A file that is in the output folder is done, one without rows is passed over. What `shared` opens is opened once.
     Rows that cannot be used are left out.
+
+    In place a file is done that has the column that `added` says for the command's options. Each other one is rewritten
+    in one step with all its rows, of which those that cannot be used have nulls.
     """
 
-    @parts_options
-    @wraps(command)
-    def over(rows: Path, out: Path | None, part_id: int, device_num: int, **options: Any) -> None:
-        if not rows.is_dir():
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option(
+            "--inplace", is_flag=True, help="Add the columns to the files of ROWS, each rewritten in one step."
+        )
+        @parts_options
+        @wraps(command)
+        def over(rows: Path, out: Path | None, part_id: int, device_num: int, inplace: bool, **options: Any) -> None:
+            if inplace and is_explicit("--out") and out is not None and out.resolve() != rows.resolve():
+                raise UserError(f"--inplace writes to {rows}, and --out says {out}: leave out one of them")
+            if inplace and str(rows) == "-":
+                raise UserError("--inplace needs a file or folder, and ROWS is standard input: give --out")
+            out = rows if inplace else out
+            if rows.is_dir():
+                _over_files(rows, out, part_id, device_num, added(options), lambda **paths: command(**paths, **options))
+                return
             if (part_id, device_num) != (0, 1):
                 raise UserError(f"--part-id and --device-num share out the files of a folder, and {rows} is none")
             command(rows=rows, out=out, **options)
-            return
-        from grrm.data.preference.pair_files import pair_files, row_count
 
-        if out is None or out.suffix or out.resolve() == rows.resolve():
-            raise UserError(f"{rows} is a folder: give another one with --out")
-        files = pair_files(rows, part_id, device_num)
-        out.mkdir(parents=True, exist_ok=True)
-        click.get_current_context().meta[_SHARED] = {}
-        for path in files:
-            target = out / path.name
-            if target.exists():
-                click.echo(f"{target}: there already", err=True)
-            elif not row_count(path):
-                click.echo(f"{path}: no rows", err=True)
-            else:
-                command(rows=path, out=target, **options)
-                click.echo(str(target), err=True)
+        return over
 
-    return over
+    return decorate
 
 
-def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Records:
-    """In a command that works on a folder, the rows that can be used, telling of the others; else all of them.
+def _over_files(
+    rows: Path, out: Path | None, part_id: int, device_num: int, added: str | None, command: Callable[..., None]
+) -> None:
+    from grrm.data.preference.pair_files import column_names, pair_files, row_count
+
+    if out is None or out.suffix:
+        raise UserError(f"{rows} is a folder: give another one with --out, or --inplace")
+    rewrites = out.resolve() == rows.resolve()
+    files = pair_files(rows, part_id, device_num)
+    out.mkdir(parents=True, exist_ok=True)
+    click.get_current_context().meta.update({_SHARED: {}, _REWRITES: rewrites})
+    for path in files:
+        target = out / path.name
+        if not rewrites and target.exists():
+            click.echo(f"{target}: there already", err=True)
+        elif rewrites and added in column_names(path):
+            click.echo(f"{path}: has column {added} already", err=True)
+        elif not row_count(path):
+            click.echo(f"{path}: no rows", err=True)
+        else:
+            command(rows=path, out=target)
+            click.echo(str(target), err=True)
+
+
+def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Usable | None:
+    """In a command that works on a folder, the rows that can be used, telling of the others; else None.
 
     For commands in which a bad row of a single file is an error: a folder is a stage of a pipeline, which it must not
     stop. Raises RowError where no row is left.
     """
     if not works_on_folder():
-        return records
+        return None
     from grrm.cli.records import usable_rows
 
-    usable = usable_rows(records, cells)
+    what = "left out" if leaves_out_rows() else "left empty"
+    usable = usable_rows(records, cells, what)
     if usable.reasons:
-        click.echo(f"{records.origin}: {usable.reasons.total()} rows left out ({usable.reasons_summary()})", err=True)
-    return usable.records
+        click.echo(f"{records.origin}: {usable.reasons.total()} rows {what} ({usable.reasons_summary()})", err=True)
+    return usable
+
+
+def leaves_out_rows() -> bool:
+    """True in a command over the files of a folder that writes to another one, without the rows it cannot use."""
+    return works_on_folder() and not click.get_current_context().meta[_REWRITES]
 
 
 def works_on_folder() -> bool:

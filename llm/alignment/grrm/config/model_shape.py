@@ -16,17 +16,49 @@ from grrm.errors import UserError
 
 MODEL_TYPES = ("qwen2", "llama", "qwen3", "qwen2_moe")
 
-# Qwen2.5 by size: hidden, layers, query heads, key heads, inner, vocabulary, positions, tied (each one's config.json).
-_QWEN25 = {
-    "0.5": (896, 24, 14, 2, 4864, 151936, 32768, True),
-    "1.5": (1536, 28, 12, 2, 8960, 151936, 32768, True),
-    "3": (2048, 36, 16, 2, 11008, 151936, 32768, True),
-    "7": (3584, 28, 28, 4, 18944, 152064, 131072, False),
-    "14": (5120, 48, 40, 8, 13824, 152064, 131072, False),
-    "32": (5120, 64, 40, 8, 27648, 152064, 131072, False),
-    "72": (8192, 80, 64, 8, 29568, 152064, 131072, False),
+# By size: hidden, layers, query heads, key heads, inner, vocabulary, tied (each one's config.json).
+_QWEN15 = {
+    "0.5": (1024, 24, 16, 16, 2816, 151936, True),
+    "1.8": (2048, 24, 16, 16, 5504, 151936, False),
+    "4": (2560, 40, 20, 20, 6912, 151936, False),
+    "7": (4096, 32, 32, 32, 11008, 151936, False),
+    "14": (5120, 40, 40, 40, 13696, 152064, False),
+    "32": (5120, 64, 40, 8, 27392, 152064, False),
 }
-_NAME = re.compile(r"qwen2\.?5[-_](?:[a-z]+[-_])?(\d+(?:\.5)?)b(?![a-z0-9])", re.IGNORECASE)
+_QWEN2 = {
+    "0.5": (896, 24, 14, 2, 4864, 151936, True),
+    "1.5": (1536, 28, 12, 2, 8960, 151936, True),
+    "3": (2048, 36, 16, 2, 11008, 151936, True),
+    "7": (3584, 28, 28, 4, 18944, 152064, False),
+    "14": (5120, 48, 40, 8, 13824, 152064, False),
+    "32": (5120, 64, 40, 8, 27648, 152064, False),
+    "72": (8192, 80, 64, 8, 29568, 152064, False),
+}
+_QWEN3 = {
+    "0.6": (1024, 28, 16, 8, 3072, 151936, True),
+    "1.7": (2048, 28, 16, 8, 6144, 151936, True),
+    "4": (2560, 36, 32, 8, 9728, 151936, True),
+    "8": (4096, 36, 32, 8, 12288, 151936, False),
+    "14": (5120, 40, 40, 8, 17408, 151936, False),
+    "32": (5120, 64, 64, 8, 25600, 151936, False),
+}
+# And the shared expert, number of experts, inner size of each, experts of a token.
+_MOE = {
+    ("Qwen1.5-MoE", "2.7"): ((2048, 24, 16, 16, 5632, 151936, False), 8192, (5632, 60, 1408, 4)),
+    ("Qwen2", "57"): ((3584, 28, 28, 4, 18944, 151936, False), 131072, (20480, 64, 2560, 8)),
+}
+# By family: the sizes that there are, and positions.
+_FAMILIES = {
+    "Qwen1.5": (_QWEN15, 32768),
+    "Qwen2": ({size: _QWEN2[size] for size in ("0.5", "1.5", "7", "72")}, 131072),
+    "Qwen2-Math": ({size: _QWEN2[size] for size in ("1.5", "7", "72")}, 4096),
+    "Qwen2.5": (_QWEN2, 131072),
+    "Qwen2.5-Math": ({size: _QWEN2[size] for size in ("1.5", "7", "72")}, 4096),
+    "Qwen2.5-Coder": ({size: _QWEN2[size] for size in ("0.5", "1.5", "3", "7", "14", "32")}, 32768),
+    "Qwen3": (_QWEN3, 40960),
+}
+_SHORT = {("Qwen2.5", size): 32768 for size in ("0.5", "1.5", "3")}
+_NAME = re.compile(r"qwen([123])(?:\.?(5))?[-_](?:([a-z]+)[-_])?a?(\d+(?:\.\d)?)b(?![a-z0-9])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +156,7 @@ class ModelShape:
 
 
 def model_shape(model: str) -> ModelShape:
-    """The shape of the model in a folder, of a config.json, or of a Qwen2.5 model by its name.
+    """The shape of the model in a folder, of a config.json, or of a released Qwen model by its name.
 
     A name is also found in a path that does not exist yet, such as `runs/qwen2.5-7b/sft`: a model keeps its shape when
     it is trained. Raises UserError where neither says what the shape is, or the kind of model is not supported.
@@ -133,15 +165,34 @@ def model_shape(model: str) -> ModelShape:
     file = path / "config.json" if path.is_dir() else path
     if file.is_file():
         return shape_of_config(_read(file), str(file))
+    if (shape := _shape_of_name(model)) is not None:
+        return shape
+    raise UserError(
+        f"the shape of the model {model!r} is not known: it is no folder here and not named as a model of "
+        f"{', '.join(_FAMILIES)} with a released size; give its config.json with --model"
+    )
+
+
+def _shape_of_name(model: str) -> ModelShape | None:
     match = _NAME.search(model)
-    if match is None or match[1] not in _QWEN25:
-        raise UserError(
-            f"the shape of the model {model!r} is not known: it is no folder here and not named as a Qwen2.5 model of "
-            f"{', '.join(f'{size}B' for size in _QWEN25)}; give its config.json with --model"
-        )
-    hidden, layers, heads, key_heads, inner, vocabulary, positions, tied = _QWEN25[match[1]]
-    name = f"Qwen2.5-{match[1]}B"
-    return ModelShape(name, hidden, layers, heads, key_heads, inner, vocabulary, positions, tied)
+    if match is None:
+        return None
+    series = f"Qwen{match[1]}.{match[2]}" if match[2] else f"Qwen{match[1]}"
+    families = {f"{series}-{kind}".lower(): f"{series}-{kind}" for kind in ("Math", "Coder", "MoE")}
+    family, size = families.get(f"{series}-{match[3]}".lower(), series), match[4]
+    sizes, positions = _FAMILIES.get(family, ({}, 0))
+    row, positions, experts = _MOE.get((family, size), (sizes.get(size), positions, None))
+    if row is None:
+        return None
+    hidden, layers, heads, key_heads, inner, vocabulary, tied = row
+    positions, is_qwen3 = _SHORT.get((family, size), positions), series == "Qwen3"
+    shape = ModelShape(f"{family}-{size}B", hidden, layers, heads, key_heads, inner, vocabulary, positions, tied)
+    shape = replace(shape, bias=not is_qwen3, head_dim=128 if is_qwen3 else None, norms_heads=is_qwen3)
+    return shape if experts is None else _with_experts(shape, *experts)
+
+
+def _with_experts(shape: ModelShape, shared: int, n_experts: int, inner: int, routed: int) -> ModelShape:
+    return replace(shape, inner=shared + routed * inner, experts=(shared, *[inner] * n_experts), routed=routed)
 
 
 def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
@@ -179,11 +230,8 @@ def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
     )
     if kind != "qwen2_moe":
         return shape
-    shared, inner, routed = (
-        size(key) for key in ("shared_expert_intermediate_size", "moe_intermediate_size", "num_experts_per_tok")
-    )
-    experts = (shared, *[inner] * size("num_experts"))
-    return replace(shape, inner=shared + routed * inner, experts=experts, routed=routed)
+    shared, n_experts = size("shared_expert_intermediate_size"), size("num_experts")
+    return _with_experts(shape, shared, n_experts, size("moe_intermediate_size"), size("num_experts_per_tok"))
 
 
 def _read(file: Path) -> Mapping[str, Any]:

@@ -237,7 +237,7 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
         f"{memory.peak(FEWEST_SEQUENCES) / GIB:.0f} GiB on each (`grrm plan`, not measured)."
     )
     text = Path(path).read_text(encoding="utf-8")
-    if machine.model:
+    if machine.model and shape.name.startswith("Qwen2.5-"):
         text = _of_size(text, shape.name)
     text = _with_keys(text, parse_overrides(overrides))
     text = _with_keys(text, changes_of(config, layout, Layout.of(config, machine.devices)))

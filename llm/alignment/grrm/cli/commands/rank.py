@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import SharedCommand, devices_option
-from grrm.cli.folders import over_folder, shared, works_on_folder
+from grrm.cli.folders import leaves_out_rows, over_folder, shared
 from grrm.cli.judge_options import context_segments_of, judge_opener, judge_options
 from grrm.cli.options import FILE, input_options
 from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, take_earlier, verdict_types, with_empty_rows
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--resume", is_flag=True, help="ROWS are what an earlier run wrote: judge those that no server answered for."
 )
 @devices_option
-@over_folder
+@over_folder(lambda options: None if options["resume"] else options["score_key"])
 def rank(
     rows: Path, out: Path | None, batch_rows: int, score_key: str, judge_options: tuple[str, ...], **options: Any
 ) -> None:
@@ -47,7 +47,7 @@ def rank(
 
     ROWS is a file of rows, such as .parquet, .jsonl or .csv, with the columns src_text, src_lang, trg_lang and
     mt_texts, or text (`-` is standard input) with a source and its candidates per line, separated by tabs. ROWS may
-    also be a folder of files like de2en.parquet, with one for --out.
+    also be a folder of files like de2en.parquet, with one for --out, or --inplace.
 
     Judges of answers need trg_text and no languages, judges that show context document and position.
 
@@ -72,11 +72,11 @@ def rank(
     cells += [("trg_lang", language, "a language")] * (trg_lang is None and not of_answers)
     reference: Callable[[Any], str | None] = text if spec.reference == "needed" else text_or_none
     cells += [("trg_text", reference, "text")] * reads_references
-    what = "left out" if works_on_folder() else "not judged"
+    what = "left out" if leaves_out_rows() else "not judged"
     usable = usable_rows(records, cells, what)
     if usable.reasons:
         click.echo(f"{records.origin}: {usable.reasons.total()} rows {what} ({usable.reasons_summary()})", err=True)
-    written, records = usable.records if works_on_folder() else records, usable.records
+    written, records = usable.records if leaves_out_rows() else records, usable.records
     for name, override in ((src_lang_key, src_lang), ("trg_lang", trg_lang)):
         for row in filter(None, written.rows if override else ()):  # the row of a broken line stays empty
             row[name] = override

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import SharedCommand, devices_option, over_devices
-from grrm.cli.folders import over_folder, shared, usable_of_folder
+from grrm.cli.folders import leaves_out_rows, over_folder, shared, usable_of_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
@@ -52,16 +52,27 @@ PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot",
     help="With --prompt-type Tower: column with the source in another language, whose language is in ref_lang; it is "
     "shown beside the source.",
 )
+@click.option(
+    "--out-key",
+    metavar="COLUMN",
+    help="Column for the lists of translations, also of one per source. With it only that one is added.",
+)
 @devices_option
-@over_folder
+@over_folder(lambda options: options["out_key"] or _names(options["sampling_n"])[0])
 def translate(
-    rows: Path, out: Path | None, chat_template: str, batch_rows: int, anchor_key: str | None, **options: Any
+    rows: Path,
+    out: Path | None,
+    chat_template: str,
+    batch_rows: int,
+    anchor_key: str | None,
+    out_key: str | None,
+    **options: Any,
 ) -> None:
     """Translate each of ROWS with a model.
 
     ROWS is a file of rows, such as .parquet, .jsonl or .csv, with the columns src_text, src_lang and trg_lang, or text
     (`-` is standard input) with a source per line; for text, a model that was trained on one language pair needs no
-    languages. ROWS may also be a folder of files like de2en.parquet, with one for --out.
+    languages. ROWS may also be a folder of files like de2en.parquet, with one for --out, or --inplace.
 
     Added are translation, status and raw_output; with several per source the lists mt_texts, mt_statuses and
     raw_outputs, which `grrm rank` reads. A row without a translation has null there, and a blank line of text has null
@@ -84,9 +95,9 @@ def translate(
     cells += [(name, language, "a language") for name, value in language_options.items() if value is None]
     if anchor_key is not None:
         cells += [(anchor_key, text, "text"), ("ref_lang", text, "a language")]
-    written = usable_of_folder(read, cells)
-    usable = usable_rows(written, cells[:1], "not translated") if written.is_text else None
-    records = usable.records if usable else written
+    usable = usable_rows(read, cells[:1], "not translated") if read.is_text else usable_of_folder(read, cells)
+    records = usable.records if usable else read
+    written = records if leaves_out_rows() else read
     sources = records.column("src_text", text, "text")
     src_langs, trg_langs = (languages(records, name, value) for name, value in language_options.items())
     prompting = prompts_of(
@@ -100,7 +111,8 @@ def translate(
     _tell_unseen(tasks, trained_with)
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
-    with result_sink(out, written, column_types(settings), lambda _: _show(sources, columns)) as write:
+    types = column_types(settings, out_key)
+    with result_sink(out, written, types, lambda _: _show(sources, columns)) as write:
 
         def open_model() -> Any:
             return shared("model", lambda: model.open(template_for(settings, prompting.chat_template)))
@@ -112,7 +124,8 @@ def translate(
         translations = _from_json(over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating"))
         _summarize(translations, prompting)
         columns = _columns(translations, settings)
-        write(with_empty_rows(columns, usable.numbers, len(written.rows)) if usable else columns)
+        new = columns if out_key is None else {out_key: [*map(_as_list, next(iter(columns.values())))]}
+        write(new if usable is None or written is records else with_empty_rows(new, usable.numbers, len(read.rows)))
 
 
 def _tell_unseen(tasks: Iterable[TranslationTask], trained_with: TrainedWith) -> None:
@@ -143,16 +156,16 @@ def _anchored(
     ]
 
 
-def _names(settings: TranslateSettings) -> tuple[str, str, str]:
+def _names(sampling_n: int) -> tuple[str, str, str]:
     single, several = ("translation", "status", "raw_output"), ("mt_texts", "mt_statuses", "raw_outputs")
-    return single if settings.sampling_n == 1 else several
+    return single if sampling_n == 1 else several
 
 
-def column_types(settings: TranslateSettings) -> dict[str, Any]:
+def column_types(settings: TranslateSettings, out_key: str | None = None) -> dict[str, Any]:
     import pyarrow as pa
 
-    kind = pa.string() if settings.sampling_n == 1 else pa.list_(pa.string())
-    return dict.fromkeys(_names(settings), kind)
+    kind = pa.string() if settings.sampling_n == 1 and out_key is None else pa.list_(pa.string())
+    return dict.fromkeys(_names(settings.sampling_n) if out_key is None else [out_key], kind)
 
 
 def _as_json(translations: Sequence[Sequence[SampledTranslation]]) -> list[Any]:
@@ -174,7 +187,7 @@ def _columns(translations: Sequence[Sequence[SampledTranslation]], settings: Tra
         [[reply.raw_output for reply in replies] for replies in translations],
     ]
     flat: list[list[Any]] = [[row[0] for row in rows] if settings.sampling_n == 1 else rows for rows in fields]
-    return dict(zip(_names(settings), flat, strict=True))
+    return dict(zip(_names(settings.sampling_n), flat, strict=True))
 
 
 def _summarize(translations: Sequence[Sequence[SampledTranslation]], prompting: PromptSettings) -> None:

@@ -31,6 +31,12 @@ def row_count(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
+def column_names(path: Path) -> list[str]:
+    """Columns of a language-pair file. Raises UserError for one that is not parquet."""
+    with open_parquet(path, ()) as file:
+        return list(file.schema_arrow.names)
+
+
 def pair_file(folder: Path, src_lang: str, trg_lang: str) -> Path:
     """The file of the rows of a language pair."""
     return folder / f"{src_lang}2{trg_lang}.parquet"

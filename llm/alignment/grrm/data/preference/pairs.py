@@ -24,6 +24,7 @@ from grrm.errors import UserError
 logger = logging.getLogger(__name__)
 COPIED = ("src_text", "trg_text", "ref_text", "src_lang", "trg_lang", "ref_lang")
 _SIDES = ("winner", "loser")
+_MOST = 2.0  # of scores of 0 to 1: a learned metric's leave that range a little
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PairRules:
     `min_winner_score` and at least `min_margin` above the loser's, and above it.
 
     `limit_for_each_lang_pair` keeps so many pairs of each file, those with the largest margins, in that order. With
-    `to_percentile` scores are multiplied by 100, before all else.
+    `to_percentile` scores, of 0 to 1, are multiplied by 100, before all else.
     """
 
     min_margin: float = 1.0
@@ -189,10 +190,10 @@ class _PairBuilder:
                 batch_rows = batch.take(pa.array(keep))
             else:
                 batch_rows = batch
-            yield self._of_batch(batch_rows)
+            yield self._of_batch(path, batch_rows)
             first += batch.num_rows
 
-    def _of_batch(self, batch: pa.RecordBatch) -> pa.Table:
+    def _of_batch(self, path: Path, batch: pa.RecordBatch) -> pa.Table:
         lists = batch.column(self._score_key)
         texts = batch.column(self._mt_texts_key).flatten()
         values = _floats(lists.flatten())
@@ -201,6 +202,11 @@ class _PairBuilder:
         self.n_unscored += int(np.count_nonzero(~usable))
         scores = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
         if self._rules.to_percentile:
+            if (most := scores.max(initial=0.0)) > _MOST:
+                raise UserError(
+                    f"{path} has the score {most:g} in {self._score_key}, and to_percentile is for scores of 0 to 1: "
+                    "those of `grrm rank` are 0 to 10, so leave it out and divide margin, range and minimum by ten"
+                )
             scores = scores * 100
         positions = np.arange(len(rows)) - np.searchsorted(rows, rows)
         winners, losers = best_and_worst(rows, positions, scores, usable, self._rules)
