@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from support.command_line import grrm
+from support.sentences import ends_with_a_sentence, the_sentence
 
 from grrm import cli, entry
 from grrm.config.plan import Machine, count_rows, show_plan
@@ -18,6 +21,7 @@ from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.rewards.failure_policy import RewardFailure
 
+GRRM = Path(entry.__file__).parent
 CONFIGS = Path(__file__).parents[2] / "llm" / "config" / "qwen"
 TINY = str(CONFIGS / "grpo_grrm_tiny_argument.yaml")
 
@@ -28,6 +32,16 @@ TINY = str(CONFIGS / "grpo_grrm_tiny_argument.yaml")
         (UserError("file 'x' is\n  missing."), 2, "error: file 'x' is missing.\n"),
         (RewardFailure("no judge"), 3, "error: no judge\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (
+            OSError(errno.ENOSPC, "disk"),
+            2,
+            "error: cannot write the output (No space left on device): make room, or write to another disk.\n",
+        ),
+        (
+            OSError(errno.EROFS, "disk", "m.jsonl"),
+            2,
+            "error: cannot use 'm.jsonl' (Read-only file system): name a file that you may read and write.\n",
+        ),
     ],
 )
 def test_a_users_mistake_is_one_line_and_a_status(capsys, raised, status, message):
@@ -47,9 +61,54 @@ def test_the_status_of_main_is_the_exit_status(returned, status):
     assert caught.value.code == status
 
 
-def test_a_defect_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError):
-        entry.run_main(lambda: 1 // 0)
+@pytest.mark.parametrize(
+    "defect",
+    [
+        ZeroDivisionError(),
+        OSError(errno.EBADF, "closed"),
+        OSError(errno.EPERM, "no file"),
+        FileNotFoundError(2, "", "x"),
+    ],
+)
+def test_a_defect_keeps_its_traceback(defect):
+    def main():
+        raise defect
+
+    with pytest.raises(type(defect)) as caught:
+        entry.run_main(main)
+    assert caught.value is defect
+
+
+def test_a_file_on_a_full_device_is_one_sentence(capsys):
+    def main():
+        with open("/dev/full", "w") as metrics:
+            metrics.write("{}\n")
+
+    assert "(No space left on device): make room" in ends_with_a_sentence(main, capsys)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "grrm.cli", "rank", "-", "--judge", "consensus", "--src-lang", "de", "--trg-lang", "en"],
+        [GRRM / "run_sft.py", "--help"],
+        [GRRM / "run_rl.py", "--help"],
+    ],
+    ids=["rank", "run_sft", "run_rl"],
+)
+def test_a_full_standard_output_is_one_sentence(command):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, *map(str, command)],
+            input="Hallo\tHi\tHello\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=600,
+            check=False,
+        )
+    assert done.returncode == 2, done.stderr
+    assert "cannot write the output (No space left on device): make room" in the_sentence(done.stderr)
 
 
 def test_plan_needs_neither_model_nor_paddle(tmp_path):

@@ -18,6 +18,9 @@ from grrm.errors import UserError
     [
         ("a: [1", "this is not valid YAML"),
         ("seed: 1\nseed: 2\n", "line 2: this is not valid YAML: the key 'seed' is given twice"),
+        ("a: &a {k: 1}\nb:\n  <<: *a\n  k: 2\n  k: 3\n", "line 5: this is not valid YAML: the key 'k' is given twice"),
+        ("a: &a {k: 1}\nb: {<<: *a, <<: *a}\n", "the key '<<' is given twice"),
+        ("b: {<<: 1}\n", "line 1: this is not valid YAML: expected a mapping or list of mappings for merging"),
         ("a: " + "[" * 100_000, "is not valid YAML: its brackets are nested too deeply"),
         ("- a\n- b\n", "holds no settings"),
         ("", "holds no settings"),
@@ -32,6 +35,17 @@ def test_unusable_yaml_is_one_sentence(tmp_path, content, message):
         read_yaml(path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mapping_is_merged_into_others(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text(
+        "a:\n  first: &a\n    <<: &o {k: 1, l: 1}\n    k: 2\n"
+        "b: {k: 3, <<: *a, m: 3}\n"  # before the keys of `a` are read, which are below its own level
+        "c: {<<: [*a, *o, {n: 4}]}\n"
+    )
+    a = {"k": 2, "l": 1}
+    assert read_yaml(path) == {"a": {"first": a}, "b": {"k": 3, "l": 1, "m": 3}, "c": a | {"n": 4}}
 
 
 def test_an_argument_file_that_cannot_be_read_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -28,6 +29,9 @@ _EXTRAS = {
     "jinja2": "report",
 }
 
+# What files fail with that cannot be written on, which say no name, and those that cannot be opened.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 # What click 8.2 and later raise for a group without a subcommand; earlier ones print the help themselves.
 _NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -36,9 +40,9 @@ _NO_SUBCOMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 def run_main(main: Callable[[], int | None]) -> NoReturn:
     """Run `main` and exit with its status (None = 0).
 
-    2: a UserError, or a package of an extra is not installed; 3: training stopped because rewards are missing, so mend
-    the judge and resume; 130: interrupted from the keyboard. Each is one line on stderr, and several mistakes in one
-    place are a line each.
+    2: a UserError, a package of an extra is not installed, or a disk is full or a file may not be written; 3: training
+    stopped because rewards are missing, so mend the judge and resume; 130: interrupted from the keyboard. Each is one
+    line on stderr, and several mistakes in one place are a line each.
     """
     try:
         status = main()
@@ -51,6 +55,8 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         on_gpu = f"; on a GPU {GPU_EXTRA}" if extra == "cpu" else ""
         remedy = f"run `pip install 'paddle-grrm[{extra}]'`{on_gpu}; `grrm doctor` lists what is missing"
         status = _complain(f"the package {error.name} is not installed: {remedy}.", 2)
+    except OSError as error:
+        status = _complain(_sentence_of(error), 2)
     except RewardFailure as error:
         status = _complain(error, 3)
     except KeyboardInterrupt:
@@ -100,12 +106,26 @@ def _leave(status: int) -> NoReturn:
     There Paddle's process groups abort with a C++ stack trace when a peer happens to have left first, which would turn
     a finished job, or one clear sentence, into a crash.
     """
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        status = status or _complain(_sentence_of(error), 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter tries again as it ends
     sys.stderr.flush()
     distributed = sys.modules.get("paddle.distributed")
     if distributed is not None and distributed.is_initialized():
         os._exit(status)
     sys.exit(status)
+
+
+def _sentence_of(error: OSError) -> str:
+    """The user's mistake that an error is. Raises the error itself where it is none."""
+    file = "the output" if error.filename is None else repr(str(error.filename))
+    if error.errno in _FULL:
+        return f"cannot write {file} ({os.strerror(error.errno)}): make room, or write to another disk."
+    if error.errno in _REFUSED and error.filename is not None:
+        return f"cannot use {file} ({os.strerror(error.errno)}): name a file that you may read and write."
+    raise error
 
 
 def _complain(message: object, status: int) -> int:

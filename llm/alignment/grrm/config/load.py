@@ -32,16 +32,27 @@ class Prepared(Generic[C]):
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last."""
+    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    A key beside `<<` may override one that is merged.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._flat: set[yaml.Node] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        if node in self._flat:  # its keys are no longer its own alone
+            return
+        self._flat.add(node)
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
+            is_merge = key_node.tag == "tag:yaml.org,2002:merge"
+            key = key_node.value if is_merge else self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
             seen.add(key)
-        return super().construct_mapping(node, deep)
+        super().flatten_mapping(node)
 
 
 def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> dict[str, Any]:
