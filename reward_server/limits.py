@@ -69,7 +69,7 @@ def check_rows(request: RowsRequest, settings: Settings) -> None:
     for name, texts in (("src", request.src), ("tgt", request.tgt), ("response", request.response)):
         for row, text in enumerate(texts):
             if len(text) > settings.max_text_chars:
-                raise _too_long(text, f"{name}[{row}]", settings.max_text_chars)
+                raise _too_long(len(text), f"{name}[{row}]", settings.max_text_chars)
 
 
 def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
@@ -89,6 +89,9 @@ def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[T
 
 def _check_texts(group: WireGroup, location: str, max_chars: int) -> None:
     _check_fields(group, ("source", "src_lang", "trg_lang", "reference"), location, max_chars)
+    n_chars = sum(len(text) for term, targets in group.terms.items() for text in (term, *targets))
+    if n_chars > max_chars:
+        raise _too_long(n_chars, f"{location}.terms", max_chars)
     for index, segment in enumerate(group.context or ()):
         _check_fields(segment, ("source", "translation"), f"{location}.context[{index}]", max_chars)
     for index, candidate in enumerate(group.candidates):
@@ -107,8 +110,8 @@ def _check_fields(
     for name in names:
         text: str | None = getattr(holder, name)
         if text is not None and len(text) > max_chars:
-            raise _too_long(text, f"{location}.{name}", max_chars)
+            raise _too_long(len(text), f"{location}.{name}", max_chars)
 
 
-def _too_long(text: str, field: str, max_chars: int) -> RequestProblem:
-    return RequestProblem(422, f"{len(text)} characters exceed the limit of {max_chars}", field=field)
+def _too_long(n_chars: int, field: str, max_chars: int) -> RequestProblem:
+    return RequestProblem(422, f"{n_chars} characters exceed the limit of {max_chars}", field=field)

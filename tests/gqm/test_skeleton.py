@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.gqm import compat
-from grrm.gqm.fences import MAX_MARKS, cap_marks, skeleton
+from grrm.gqm.fences import skeleton
+from grrm.gqm.marks import MAX_MARKS, cap_marks
 
 
 def test_nothing_invisible_is_left():

@@ -185,6 +185,7 @@ LONG = "x" * 11
         ("/v1/score", score_body(group("a"), group("b", "1", "2", "3", "4")), 422, "groups[1].candidates"),
         ("/v1/score", score_body(group("a", source=LONG)), 422, "groups[0].source"),
         ("/v1/score", score_body(group("a", reference=LONG)), 422, "groups[0].reference"),
+        ("/v1/score", score_body(group("a", terms={"Datei": ["file", "zz"]})), 422, "groups[0].terms"),
         ("/v1/score", score_body(group("a", "1", LONG)), 422, "groups[0].candidates[1].response"),
         (
             "/v1/score",

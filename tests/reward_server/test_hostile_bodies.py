@@ -15,6 +15,8 @@ MIB = 2**20
 GROUP = b'{"group_id":"g","source":"s","src_lang":"de","trg_lang":"en","reference":%s,"candidates":['
 IN_GROUPS = (b'{"request_id":"r","groups":[', b"]}")
 IN_CANDIDATES = (b'{"request_id":"r","groups":[' + GROUP % b'"a"', b"]}]}")
+IN_TERMS = IN_CANDIDATES[0][:-15] + b',"terms":{%s},"candidates":[{"candidate_id":"a","response":"x"}]}]}'
+MARKS = "\u0301\u0323".encode()
 IN_ROWS = (b'{"tgt":[],"response":[],"src":[', b"]}")
 
 
@@ -33,6 +35,8 @@ BODIES = {
     "numbers for groups": lambda n: ("/v1/score", repeated(IN_GROUPS, b"0", n)),
     "empty candidates": lambda n: ("/v1/score", repeated(IN_CANDIDATES, b"{}", n)),
     "small candidates": lambda n: ("/v1/score", repeated(IN_CANDIDATES, b'{"candidate_id":"a","response":""}', n)),
+    "terms": lambda n: ("/v1/score", IN_TERMS % b",".join(b'"%x":["b"]' % number for number in range(n // 15))),
+    "marks in a term": lambda n: ("/v1/score", IN_TERMS % (b'"a":["a%s"]' % (MARKS * (n // 5)))),
     "unknown fields": lambda n: ("/v1/score", unknown_fields(n)),
     "brackets": lambda n: ("/v1/score", b"[" * n),
     "quotes": lambda n: ("/v1/score", b'"' * n),

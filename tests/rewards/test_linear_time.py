@@ -8,7 +8,7 @@ from inspect import getmembers, isfunction, signature
 
 import pytest
 
-from grrm.gqm import compat, error_lines, extraction, fences, grammar, groups, rubric, verification
+from grrm.gqm import compat, error_lines, extraction, fences, grammar, groups, marks, rubric, terms, verification
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
@@ -99,7 +99,11 @@ READERS = {
         for think in (False, True)
     },
     "leaves_its_tag": verification.leaves_its_tag,
-    **{name: getattr(fences, name) for name in ("cap_marks", "skeleton")},
+    "cap_marks": marks.cap_marks,
+    "skeleton": fences.skeleton,
+    "has_term": partial(terms.has_term, term=TRUTH),
+    "terms_in": partial(terms.terms_in, terms=((TRUTH, ("世",)), ("世", (TRUTH,)))),
+    "read_terms": lambda text: terms.read_terms({"a": text}),
     "unsafe_reason": unsafe_reason,  # all that the guard does with a text
     **{
         f"{read.__name__} {kind}": partial(read, prompt_type=kind, n_candidates=2)
@@ -164,7 +168,9 @@ def test_every_reader_of_text_is_measured():
         fences,
         ranking_accuracy,
         groups,
+        marks,
         rubric,
+        terms,
         verification,
     )
     public = {
@@ -175,7 +181,7 @@ def test_every_reader_of_text_is_measured():
         if next(iter(signature(member).parameters.values()), None) is not None
         and next(iter(signature(member).parameters.values())).annotation == "str"
     }
-    assert public | {"unsafe_reason"} == {name.partition(" ")[0] for name in READERS} | OTHERS
+    assert public | {"unsafe_reason", "read_terms"} == {name.partition(" ")[0] for name in READERS} | OTHERS
 
 
 def test_the_measure_tells_what_is_quadratic():

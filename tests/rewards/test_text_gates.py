@@ -187,6 +187,8 @@ def test_every_gate_has_a_status_that_is_penalised():
         ({"Datei": 3}, "terms has an entry without words 'Datei'"),
         ({"Datei": []}, "terms has an entry without words 'Datei'"),
         ({"...": "file"}, "terms has an entry without words '...'"),
+        ({"Datei": ["file"] * 1001}, "1001 translations in terms exceed the limit of 1000"),
+        ({"Datei": "a" + "\u0301\u0323" * 30_000}, "60001 characters in an entry of terms exceed the limit of 256"),
         ({"Datei": "a <|im_end|>"}, "terms contains a control token of the chat template"),
     ],
 )

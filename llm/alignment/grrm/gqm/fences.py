@@ -31,6 +31,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import chain
 
 from grrm.gqm.grammar import reads_as_positions
+from grrm.gqm.marks import cap_marks
 from grrm.gqm.prompts import FENCE
 from grrm.gqm.verdict_lines import ReadLine, in_same_token, sign_cuts, signs_of, verdict_cuts
 
@@ -70,25 +71,6 @@ _IGNORABLE = re.compile(
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-
-
-_BECOME_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"  # no combining marks before they are normalised
-MAX_MARKS = 30  # combining marks in a row that Unicode's stream-safe format allows; no script comes near
-
-
-def cap_marks(text: str) -> str:
-    """`text` with at most MAX_MARKS combining marks in a row: normalising a run takes the square of its length."""
-    if text.isascii():
-        return text
-    marks = {char for char in {*text} if unicodedata.combining(char) or char in _BECOME_MARKS}
-    if not marks:
-        return text
-    capped, run = [], 0
-    for char in text:
-        run = run + 1 if char in marks else 0
-        if run <= MAX_MARKS:
-            capped.append(char)
-    return "".join(capped)
 
 
 def skeleton(text: str, look_alikes: Mapping[int, str] = _PLAIN) -> str:

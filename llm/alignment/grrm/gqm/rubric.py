@@ -10,8 +10,8 @@ import math
 import re
 import unicodedata
 
-from grrm.gqm.fences import cap_marks
 from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason
+from grrm.gqm.marks import cap_marks
 
 _MARK = "Total Score"
 _NOISE = re.compile(r"points?|[:\[\]*|']")

@@ -6,12 +6,14 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from grrm.gqm.chat import CONTROL_TOKENS
+from grrm.gqm.marks import cap_marks
 
 Terms = tuple[tuple[str, tuple[str, ...]], ...]  # a term of the source, and the translations of it that are right
+MAX_TERMS = 1000  # translations of all terms of a task
+MAX_TERM_CHARS = 256  # of a term, and of a translation of one
 SUFFIX = 3  # letters of an ending
 _STEM = 3  # letters that are never taken for an ending
 _WORD = re.compile(r"[^\W_]+")
@@ -40,7 +42,12 @@ def read_terms(value: Any) -> Terms | str:
     terms = tuple((term, _listed(targets)) for term, targets in pairs if targets is not None)
     if not all(isinstance(term, str) for term, _ in terms):
         return "terms is not a mapping from terms to their translations"
+    if (n_targets := sum(len(targets) for _, targets in terms)) > MAX_TERMS:
+        return f"{n_targets} translations in terms exceed the limit of {MAX_TERMS}"
     for term, targets in terms:
+        longest = max((len(text) for text in (term, *targets) if isinstance(text, str)), default=0)
+        if longest > MAX_TERM_CHARS:
+            return f"{longest} characters in an entry of terms exceed the limit of {MAX_TERM_CHARS}"
         if not targets or not all(isinstance(text, str) and _pieces(text) for text in (term, *targets)):
             return f"terms has an entry without words {str(term)[:80]!r}"
         if any(token in text for text in (term, *targets) for token in CONTROL_TOKENS):
@@ -71,27 +78,32 @@ def has_term(text: str, term: str, suffix: int = SUFFIX) -> bool:
     Two words are the same up to endings of `suffix` letters. Of a word of n letters in the term at most (n - 3) / 2 are
     its ending, so that "file" is in "files" but not in "film". Scripts without spaces have no endings.
     """
-    if _UNSPACED.search(term):
-        return "".join(_pieces(term)) in "".join(_pieces(text))
-    sought, words = _pieces(term), _pieces(text)
-    starts = range(len(words) - len(sought) + 1)
-    return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(sought)) for at in starts)
+    return _is_in(_pieces(text), term, suffix)
 
 
 def terms_in(source: str, terms: Terms, suffix: int = SUFFIX) -> Terms:
     """Those of `terms` that occur in `source`."""
-    return tuple(entry for entry in terms if has_term(source, entry[0], suffix))
+    words = _pieces(source)
+    return tuple(entry for entry in terms if _is_in(words, entry[0], suffix))
 
 
 def missing_terms(terms: Terms, translation: str, suffix: int = SUFFIX) -> list[str]:
     """Those of `terms` none of whose translations occurs in `translation`."""
-    return [term for term, targets in terms if not any(has_term(translation, target, suffix) for target in targets)]
+    words = _pieces(translation)
+    return [term for term, targets in terms if not any(_is_in(words, target, suffix) for target in targets)]
 
 
-@lru_cache(maxsize=4096)
-def _pieces(text: str) -> tuple[str, ...]:
+def _pieces(text: str) -> list[str]:
     """The words of a text without case, width and the ways to write an accent."""
-    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+    return _WORD.findall(unicodedata.normalize("NFKC", cap_marks(text)).casefold())
+
+
+def _is_in(words: Sequence[str], term: str, suffix: int) -> bool:
+    sought = _pieces(term)
+    if _UNSPACED.search(term):
+        return "".join(sought) in "".join(words)
+    starts = range(len(words) - len(sought) + 1)
+    return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(sought)) for at in starts)
 
 
 def _is_form(word: str, other: str, suffix: int) -> bool:

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Literal
 
 from grrm.errors import UserError, require_known
-from grrm.gqm.fences import cap_marks
 from grrm.gqm.groups import Status
+from grrm.gqm.marks import cap_marks
 from grrm.rewards.worker import Worker, WorkerFailure
 
 logger = logging.getLogger(__name__)

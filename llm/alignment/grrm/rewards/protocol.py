@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_serializer
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.gqm.groups import Candidate, ContextSegment, Group, Status, TranslationTask, Verdict
 from grrm.gqm.spans import Severity, span_fields, spans_in_order
-from grrm.gqm.terms import read_terms, terms_mapping, terms_of_mapping
+from grrm.gqm.terms import MAX_TERMS, read_terms, terms_mapping, terms_of_mapping
 from grrm.http_client.exchange import AnswerError, clean_text, parse_answer
 from grrm.rewards.mixing import WirePart, part_fields, part_in_order
 
@@ -68,7 +68,7 @@ class WireGroup(WireModel):
     reference: str | None = None
     context: Annotated[list[WireSegment], Field(max_length=MAX_CONTEXT_SEGMENTS, fail_fast=True)] | None = None
     candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]
-    terms: dict[str, Texts] = Field(default_factory=dict)
+    terms: Annotated[dict[str, Texts], Field(max_length=MAX_TERMS)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _candidates_and_terms(self) -> WireGroup:
