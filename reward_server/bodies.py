@@ -97,7 +97,7 @@ def parse(model: type[M], body: bytes, limits: BodyLimits, *, invalid_json_statu
 def _check(what: str, count: int, limit: int) -> None:
     if count > limit:
         raise RequestProblem(
-            422, f"the body has {count} {what}, more than the {limit} of a full request: send fewer groups per request"
+            422, f"the body has {count} {what}, more than the {limit} of a full request: send less per request"
         )
 
 

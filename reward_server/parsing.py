@@ -55,8 +55,9 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
         """Raises ParsingError for a header that contradicts itself, too."""
         try:
             super().parse_header(header_plus)
-        except ValueError as error:  # a length of thousands of digits
-            raise ParsingError("Content-Length is invalid") from error
+        except ValueError as error:
+            is_long = len(self.headers.get("CONTENT_LENGTH", "")) > MAX_LENGTH_DIGITS
+            raise ParsingError(f"{'Content-Length' if is_long else 'the address'} is invalid") from error
         if self.chunked and "CONTENT_LENGTH" in self.headers:
             raise ParsingError(TWO_LENGTHS)
         if len(str(self.content_length)) > MAX_LENGTH_DIGITS:

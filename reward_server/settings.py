@@ -144,7 +144,7 @@ class CompletionSettings(HttpSettings):
     max_body_bytes: Count = 16 * 2**20
     max_in_flight: Count = 256  # requests at once; more are told to come back
     max_prompts: Count = 1024  # in a request
-    max_prompt_chars: Count = 4 * 2**20  # in a request, of all its texts
+    max_prompt_chars: Count = 4 * 2**20  # in a request, of all its texts; a quarter as many token ids
     max_choices: Count = 1024  # in a request, of all its prompts
     request_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0
 

@@ -53,7 +53,8 @@ class CompletionsApp(Application):
         super().__init__(settings, metrics, token)
         self._created = int(time.time())
         n_texts = settings.max_prompts + FIELDS
-        self._limits = BodyLimits(8 * n_texts, 2 * n_texts, settings.max_body_bytes // 2)
+        n_ids = settings.max_prompt_chars // 4  # about as many tokens as the longest texts have
+        self._limits = BodyLimits(8 * n_texts, 2 * n_texts, 8 * n_texts + n_ids)
         views: list[tuple[str, str, Callable[..., Response]]] = [
             ("POST", "/v1/completions", self.post_completions),
             ("POST", "/v1/chat/completions", self.post_chat_completions),

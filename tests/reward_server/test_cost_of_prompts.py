@@ -70,6 +70,18 @@ def test_a_prompt_that_no_model_can_take_is_refused_for_little(completions, name
         assert probe_s < 0.5
 
 
+@pytest.mark.slow
+def test_more_token_ids_than_any_request_has_are_refused_for_little(completions):
+    process, url = completions
+    requests.get(f"{url}/healthz", timeout=PATIENCE_S)
+    for n_ids in (2**20 + 20_000, 5 * 2**20):
+        body = b'{"model":"tiny","prompt":[7' + b", 7" * n_ids + b"]}"
+        status, growth, _, probe_s = cost(process, url, "/v1/completions", body)
+        assert status == 422
+        assert growth < 2 * len(body) + 20 * MIB
+        assert probe_s < 0.5
+
+
 def group_of(text):
     """Fifteen candidates of repeated `text`, 0.9 MiB in all."""
     return [long_text(text, 65_000)[: 60_000 - place] for place in range(15)]

@@ -230,6 +230,7 @@ CHUNKED = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chun
         (f"{CHUNKED}\r\n{'1' * 5000}", "400"),
         (f"{CHUNKED}\r\n0\r\nX: {'y' * 20000}", "400"),
         (f"{GET}Content-Length: 5\r\n\r\n", "400"),
+        ("GET http://[::1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"),
         (f"{GET}Transfer-Encoding: chunked\r\n\r\n", "400"),
         (f"{GET}X: {'y' * 40000}\r\n\r\n", "431"),
     ],
