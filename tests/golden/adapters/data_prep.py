@@ -39,12 +39,17 @@ def raising(call, error_types):
     return translated
 
 
+def convert_rl_rows(parquet, out, prompt_type="ranking_score", **settings):
+    """Rows of RL without mistakes; `score` is a prompt type of ours alone, which the original refuses."""
+    convert_rl_gqm(parquet, out, prompt_type=prompt_type, compat=prompt_type == "score", **settings)
+
+
 SFT_ERRORS = {"": ValueError}
 RL_ERRORS = {"cannot be used here": AssertionError, "candidates but": AssertionError, "": ValueError}
 
 FIXED = {
     "prepare_SFT_GQM": raising(adapter(convert_sft_gqm), SFT_ERRORS),
-    "prepare_RL_GQM": raising(adapter(convert_rl_gqm), RL_ERRORS),
+    "prepare_RL_GQM": raising(adapter(convert_rl_rows), RL_ERRORS),
     "prepare_SFT_MT": adapter(convert_sft_mt),
     "prepare_RL_MT.construct_tower": adapter(convert_rl_mt),
     "prepare_RL_MT.construct_towerx": raising(adapter(convert_rl_mt, cross_lingual=True), SFT_ERRORS),

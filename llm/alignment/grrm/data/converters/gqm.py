@@ -136,10 +136,12 @@ def convert_rl_gqm(
 
     Context is as in `convert_sft_gqm`.
 
-    Holds the input columns once, and 16 bytes per output row. Raises UserError for an unknown prompt type, a negative
-    number of augmentations and as `read_groups` does.
+    Holds the input columns once, and 16 bytes per output row. Raises UserError for an unknown prompt type, with
+    `compat` for `score` too, for a negative number of augmentations and as `read_groups` does.
     """
     check_prompt_type(prompt_type)
+    if compat and prompt_type == "score":
+        raise UserError("prompt type 'score' cannot be used here: the original's are 'ranking' and 'ranking_score'")
     if min(subgroup_augment, shuffle_augment) < 0:
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
