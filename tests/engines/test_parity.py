@@ -27,7 +27,8 @@ def test_completions_are_the_same(
     policy_world: TinyWorld, vllm: EngineServer, start: Start, fields: dict[str, Any]
 ) -> None:
     own, other = (complete(server, fields) for server in (start("grrm", policy_world.policy), vllm))
-    assert own["text"] == other["text"]
+    # Where the limit cuts a character, ours shows its part as the engine in the process does, vLLM leaves it out.
+    assert own["text"].rstrip("\N{REPLACEMENT CHARACTER}") == other["text"]
     assert own["finish_reason"] == other["finish_reason"]
     assert own["logprobs"]["tokens"] == other["logprobs"]["tokens"]
     assert own["logprobs"]["token_logprobs"] == pytest.approx(other["logprobs"]["token_logprobs"], abs=1e-5)

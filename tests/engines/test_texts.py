@@ -4,25 +4,33 @@ happens to the server.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.command_line import GRRM, grrm
-from support.engine_servers import MODEL, EngineServer, Start
+from support.engine_servers import MODEL, EngineServer
 from support.policy_gguf import write_policy_gguf
 from support.rl_processes import TinyWorld
 
 KINDS = ["grrm", "vllm", "llama_cpp"]
 N_ROWS = 24
 CANDIDATES = ["hello", "good day", "see you later", "good evening"]  # as many as the judges of make real read
-OPTIONS = ["--prompt-type", "Tower", "--max-new-tokens", "24", "--retry", "0"]
+LIMITS = ["--max-new-tokens", "24", "--retry", "0"]
+# What is asked of a model: a command, its options, and the column of the replies.
+WORK = {
+    "translate": ("translate", ("--prompt-type", "Tower"), "raw_output"),
+    "gqm": ("rank", ("--judge", "gqm"), "judge_response"),
+    "sqm": ("rank", ("--judge", "sqm"), "judge_response"),
+}
 
 
 class Served:
@@ -47,8 +55,17 @@ def served(request: pytest.FixtureRequest, policy_world: TinyWorld, exported: Pa
 
 @pytest.fixture(scope="session")
 def server(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
-    """A server for tests that leave it running."""
+    """A server that every test leaves ready for the next one."""
     one = EngineServer(served.kind, served.model, tmp_path_factory.mktemp(served.kind) / "log")
+    yield one
+    one.kill()
+
+
+@pytest.fixture(scope="session")
+def busy_server(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineServer]:
+    """A server that works on two requests at a time."""
+    options = {"grrm": ["--max-in-flight", "2"], "vllm": ["--max-num-seqs", "2"], "llama_cpp": []}[served.kind]
+    one = EngineServer(served.kind, served.model, tmp_path_factory.mktemp(served.kind) / "log", *options)
     yield one
     one.kill()
 
@@ -71,15 +88,38 @@ def replies(done: subprocess.CompletedProcess[str], column: str) -> list[Any]:
     return [json.loads(line)[column] for line in done.stdout.splitlines()]
 
 
-def translations(rows: Path, *where: object) -> list[Any]:
-    return replies(grrm("translate", rows, *where, *OPTIONS), "raw_output")
+@dataclass(frozen=True)
+class Work:
+    """A command that asks a model for replies to the rows of a file."""
+
+    rows: Path
+    name: str
+    options: tuple[str, ...]
+    column: str
+
+    def words(self, *where: object) -> list[object]:
+        return [self.name, self.rows, *where, *self.options, *LIMITS]
+
+    def replies(self, *where: object) -> list[Any]:
+        return replies(grrm(*self.words(*where)), self.column)
+
+
+@functools.cache
+def in_process(work: Work, folder: Path) -> list[Any]:
+    """The replies of the engine in this process, which several tests compare with."""
+    return work.replies("--model", folder)
+
+
+@pytest.fixture(params=WORK)
+def work(request: pytest.FixtureRequest, rows: Path) -> Work:
+    return Work(rows, *WORK[request.param])
 
 
 def at(server: EngineServer) -> list[str]:
     return ["--url", server.url, "--model", MODEL]
 
 
-def check(served: Served, texts: list[str], expected: list[str]) -> None:
+def check(served: Served, texts: list[Any], expected: list[Any]) -> None:
     """All replies are there, and equal: with llama.cpp most of them, by how they begin.
 
     It leaves out bytes that are no character and rounds more coarsely, which a random model's close calls show.
@@ -87,62 +127,51 @@ def check(served: Served, texts: list[str], expected: list[str]) -> None:
     assert len(texts) == N_ROWS
     assert all(expected)
     if served.kind == "llama_cpp":
-        pairs = zip(map(beginning, texts), map(beginning, expected), strict=True)
-        assert sum(text == other for text, other in pairs) > 0.75 * N_ROWS
+        pairs = list(zip(beginnings(texts), beginnings(expected), strict=True))
+        assert sum(text == other for text, other in pairs) > 0.75 * len(pairs)
     else:
         assert texts == expected
 
 
-def beginning(text: str) -> str:
-    return text.replace("\N{REPLACEMENT CHARACTER}", "")[:8]
+def beginnings(texts: list[Any]) -> list[str]:
+    """How replies begin; a judge of single candidates has one for each."""
+    flat = [reply for text in texts for reply in ([text] if isinstance(text, str) else text)]
+    return [reply.replace("\N{REPLACEMENT CHARACTER}", "")[:8] for reply in flat]
 
 
-def test_translations_are_those_of_the_engine_in_this_process(served: Served, server: EngineServer, rows: Path) -> None:
-    check(served, translations(rows, *at(server)), translations(rows, "--model", served.folder))
+def test_replies_are_those_of_the_engine_in_this_process(served: Served, server: EngineServer, work: Work) -> None:
+    check(served, work.replies(*at(server)), in_process(work, served.folder))
 
 
-def test_verdicts_are_those_of_the_engine_in_this_process(served: Served, server: EngineServer, rows: Path) -> None:
-    options = ["--judge", "gqm", "--max-new-tokens", "24", "--retry", "0"]
-    remote, local = (
-        replies(grrm("rank", rows, *where, *options), "judge_response")
-        for where in (at(server), ["--model", served.folder])
-    )
-    check(served, remote, local)
-
-
-def test_another_model_is_refused_with_a_sentence(served: Served, server: EngineServer, rows: Path) -> None:
-    done = grrm("translate", rows, "--url", server.url, "--model", "other", *OPTIONS)
+def test_another_model_is_refused_with_a_sentence(served: Served, server: EngineServer, work: Work) -> None:
     if served.kind == "llama_cpp":
         pytest.skip("it serves its model under any name")
+    done = grrm(*work.words("--url", server.url, "--model", "other"))
     assert done.returncode == 2
     assert "other" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_server_that_is_killed_and_comes_back_is_waited_for(served: Served, start: Start, rows: Path) -> None:
-    one = start(served.kind, served.model)
-    expected = translations(rows, "--model", served.folder)
-    words = [*GRRM, "translate", str(rows), *at(one), *OPTIONS, "--batch-rows", "4"]
+def test_a_server_that_is_killed_and_comes_back_is_waited_for(served: Served, server: EngineServer, work: Work) -> None:
+    expected, n_before = in_process(work, served.folder), server.n_completions()
+    words = [*GRRM, *map(str, work.words(*at(server))), "--batch-rows", "4"]
     command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     gives_up = time.monotonic() + 120
-    while one.n_completions() < 6 and command.poll() is None and time.monotonic() < gives_up:
+    while server.n_completions() < n_before + 6 and command.poll() is None and time.monotonic() < gives_up:
         time.sleep(0.01)
-    one.kill()
-    assert command.poll() is None, "it was finished before the server was killed"
-    one.start()
+    server.kill()
+    is_finished = command.poll() is not None
+    server.start()
     said, errors = command.communicate(timeout=600)
     done = subprocess.CompletedProcess(words, command.returncode, said, errors)
-    check(served, replies(done, "raw_output"), expected)
+    check(served, replies(done, work.column), expected)
+    assert not is_finished, "it was finished before the server was killed"
 
 
-BUSY = {"grrm": ["--max-in-flight", "2"], "vllm": ["--max-num-seqs", "2"], "llama_cpp": []}
-
-
-def test_a_busy_server_is_waited_for(served: Served, start: Start, rows: Path) -> None:
-    one = start(served.kind, served.model, *BUSY[served.kind])
-    expected = translations(rows, "--model", served.folder)
+def test_a_busy_server_is_waited_for(served: Served, busy_server: EngineServer, work: Work) -> None:
+    expected = in_process(work, served.folder)
     outcomes: list[list[Any]] = []
-    threads = [threading.Thread(target=lambda: outcomes.append(translations(rows, *at(one)))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: outcomes.append(work.replies(*at(busy_server)))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -153,15 +182,14 @@ def test_a_busy_server_is_waited_for(served: Served, start: Start, rows: Path) -
 
 
 @pytest.mark.parametrize("served", ["vllm"], indirect=True)
-def test_a_paused_server_ends_a_command_at_its_deadline(served: Served, start: Start, rows: Path) -> None:
-    one = start("vllm", served.model)
-    one.ask("/pause?mode=abort", b"")
-    done = grrm("translate", rows, *at(one), *OPTIONS, "--deadline", "15")
+def test_a_paused_server_ends_a_command_at_its_deadline(served: Served, server: EngineServer, work: Work) -> None:
+    server.ask("/pause?mode=abort", b"")
+    done = grrm(*work.words(*at(server)), "--deadline", "15")
+    server.ask("/resume", b"")
     assert done.returncode == 2
     assert "no answer came in time (the deadline of 15 s" in done.stderr
     assert "Traceback" not in done.stderr
-    one.ask("/resume", b"")
-    assert translations(rows, *at(one)) == translations(rows, "--model", served.folder)
+    assert work.replies(*at(server)) == in_process(work, served.folder)
 
 
 @pytest.mark.skipif("GRRM_JUDGE" not in os.environ, reason="GRRM_JUDGE names no folder of a trained judge")

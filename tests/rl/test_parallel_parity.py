@@ -24,9 +24,16 @@ VARIANTS = {
     "sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor parallel, sharded, balanced": (4, {**TENSOR, "sharding": "stage1", "balance_batch": "true"}),
 }
+# With a tied policy; `make test-scale` runs the others.
+DIAGONAL = ("sharded", "tensor parallel, recomputed", "tensor parallel, sampling together", "sequence parallel")
+CASES = [
+    pytest.param(is_tied, name, marks=() if is_tied and name in DIAGONAL else pytest.mark.scale)
+    for is_tied in (True, False)
+    for name in VARIANTS
+]
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+@pytest.fixture(scope="module")
 def policy(request: pytest.FixtureRequest, world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
     """The world with a policy whose LM head is, or is not, its embedding."""
     folder = tmp_path_factory.mktemp("policy") / "policy"
@@ -43,7 +50,7 @@ def plain(policy: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(("policy", "name"), CASES, indirect=["policy"])
 def test_losses_and_weights_are_those_of_one_process(policy: TinyWorld, plain: Path, tmp_path: Path, name: str) -> None:
     n_ranks, settings = VARIANTS[name]
     command = entry_command(policy, tmp_path / "out", **settings)

@@ -45,7 +45,11 @@ SCORED = {
 }
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen2, tied", "llama"])
+ELSEWHERE = pytest.mark.scale  # what `make test-scale` runs of these matrices
+KINDS = ["qwen2, tied", *(pytest.param(kind, marks=ELSEWHERE) for kind in ("qwen2", "llama"))]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def policy(request: pytest.FixtureRequest, world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
     """The world with a policy of three layers, which two stages have in unequal parts."""
     model_type, _, tied = request.param.partition(", ")
@@ -108,7 +112,9 @@ def test_supervised_training_is_that_of_one_process(policy: TinyWorld, tmp_path:
         assert_alike(tmp_path / name, tmp_path / "plain")
 
 
-@pytest.mark.parametrize("settings", [{}, {"sharding": "stage1"}], ids=["data ranks", "sharded"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({}, marks=ELSEWHERE), {"sharding": "stage1"}], ids=["data ranks", "sharded"]
+)
 def test_data_ranks_beside_stages_are_those_of_one_process(
     world: TinyWorld, tmp_path: Path, settings: dict[str, str]
 ) -> None:

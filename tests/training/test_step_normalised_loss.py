@@ -46,6 +46,13 @@ LAYOUTS = {
         "gradient_accumulation_steps": "4",
     },
 }
+# A layout of each stage; `make test-scale` runs the others.
+DIAGONAL = {
+    ("sft", "sharded"),
+    ("dpo", "tensor and sequence parallel, accumulated"),
+    ("ranker", "data parallel, accumulated"),
+    ("pairwise", "tensor parallel"),
+}
 
 
 def words(rng: random.Random, n: int) -> str:
@@ -185,7 +192,15 @@ def test_accumulation_gives_the_loss_and_the_gradient_of_the_joint_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("stage", "layout"),
+    [
+        pytest.param(stage, layout, marks=() if (stage, layout) in DIAGONAL else pytest.mark.scale)
+        for stage in STAGES
+        for layout in LAYOUTS
+    ],
+    indirect=["stage"],
+)
 def test_two_ranks_give_the_loss_and_the_gradient_of_the_joint_batch(
     train: Train, joint: Path, untrained: Path, layout: str
 ) -> None:

@@ -46,6 +46,8 @@ LAYOUTS = {
     "tensor, sequence": (2, {"tensor_parallel_degree": "2", "sequence_parallel": "true"}),
     "tensor, sharded": (4, {"tensor_parallel_degree": "2", "sharding": "stage1", "critic_recompute": "true"}),
 }
+ELSEWHERE = pytest.mark.scale  # what `make test-scale` runs of these matrices
+DIAGONAL = ("data, by tokens", "sharded", "tensor, sequence")
 
 
 def ppo(world: TinyWorld, output: Path, **settings: str) -> list[str]:
@@ -117,7 +119,15 @@ def test_a_killed_run_goes_on_with_both_models_and_both_optimizers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", [{}, {"sharding": "stage1"}, {"tensor_parallel_degree": "2"}], ids=str)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param({}, marks=ELSEWHERE),
+        {"sharding": "stage1"},
+        pytest.param({"tensor_parallel_degree": "2"}, marks=ELSEWHERE),
+    ],
+    ids=str,
+)
 def test_two_ranks_go_on_as_if_nothing_had_happened(world: TinyWorld, tmp_path: Path, layout: dict[str, str]) -> None:
     run(two_ranks(ppo(world, tmp_path / "whole", **layout), tmp_path / "logs"))
     command = ppo(world, tmp_path / "parts", **layout)
@@ -128,7 +138,9 @@ def test_two_ranks_go_on_as_if_nothing_had_happened(world: TinyWorld, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name", [name if name in DIAGONAL else pytest.param(name, marks=ELSEWHERE) for name in LAYOUTS]
+)
 def test_any_layout_trains_the_policy_and_the_critic_of_one_process(
     world: TinyWorld, plain: Path, tmp_path: Path, name: str
 ) -> None:
