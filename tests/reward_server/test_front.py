@@ -31,14 +31,6 @@ HEADER = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
 
 
 @contextmanager
-def configured(tmp_path, **settings):
-    """(process, URL) of a server process with `settings`."""
-    (tmp_path / "settings.yaml").write_text(json.dumps({"port": 0} | settings))
-    with reward_server("--config", str(tmp_path / "settings.yaml")) as served:
-        yield served
-
-
-@contextmanager
 def serving(**values):
     """(front, URL) of a server with these settings in a thread."""
     settings = Settings(port=0, **values)
@@ -239,8 +231,8 @@ def connections_in_memory():
 
 
 @pytest.mark.slow
-def test_good_clients_are_served_beside_eleven_hundred_half_open_ones(tmp_path):
-    with configured(tmp_path) as (process, url), ExitStack() as stack:
+def test_good_clients_are_served_beside_eleven_hundred_half_open_ones():
+    with reward_server() as (process, url), ExitStack() as stack:
         assert post(url, "first").status_code == 200  # the metric is loaded
         for number in range(1100):
             sent = (b"", b"POST / HT", f"{HEADER}Content-Length: 1000\r\n\r\n{{".encode())[number % 3]

@@ -93,11 +93,7 @@ def test_connections_that_read_no_answer_cost_little_and_hold_up_no_probe(served
 
 
 def test_connection_ends_where_a_client_sends_requests_without_waiting_for_answers(served):
-    _, url = served
-    assert 1 <= len(statuses(url, f"{GET}\r\n" * 500)) < 50
-    with requests.Session() as session:
-        for _ in range(3):
-            assert session.get(f"{url}/healthz", timeout=PATIENCE_S).status_code == 200
+    assert 1 <= len(statuses(served[1], f"{GET}\r\n" * 500)) < 50
 
 
 @pytest.mark.parametrize(
@@ -113,8 +109,9 @@ def test_connection_ends_where_a_client_sends_requests_without_waiting_for_answe
         (f"{POST}Content-Length: 70000000", 413, "the body exceeds"),
         (f"{POST}Content-Length: x", 400, "Content-Length"),
         (f"{POST}Content-Length: {'1' * 4300}", 400, "Content-Length"),
-        (f"{POST}Content-Length: {'1' * 5000}", 400, "Content-Length"),
         (f"{POST}Content-Length: 2\r\nTransfer-Encoding: chunked", 400, "exclude one another"),
+        ("GET http://[::1/healthz HTTP/1.1\r\nHost: localhost", 400, "the address is invalid"),
+        (f"{GET}X: {'y' * 40000}", 431, "exceeds max_header"),
     ],
 )
 def test_request_is_refused_by_its_header_and_its_body_is_not_taken(served, header, status, message):
@@ -125,7 +122,7 @@ def test_request_is_refused_by_its_header_and_its_body_is_not_taken(served, head
         head, _, body = rest_of(one).partition("\r\n\r\n")
     assert not [name for name in open_files if "(deleted)" in name]
     assert peak_bytes(process) - before < 10 * MIB
-    assert head.startswith(f"HTTP/1.1 {status} ")
+    assert head.split()[1] == str(status)
     assert ("www-authenticate: bearer" in head.lower()) == (status == 401)
     problem = json.loads(body)
     assert message in (problem["error_msg"] if "error_msg" in problem else problem["error"]["message"])
@@ -133,15 +130,6 @@ def test_request_is_refused_by_its_header_and_its_body_is_not_taken(served, head
     assert f'grrm_requests_total{{code="{status}",route="other"}}' in counted
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (f"{POST}{CHUNKED}Content-Length: 2\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n", "400"),
-        (f"{POST}{CHUNKED}\r\n{'1' * 5000}", "400"),
-        (f"{POST}{CHUNKED}\r\n0\r\nX: {'y' * 20000}", "400"),
-        ("GET http://[::1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "400"),
-        (f"{GET}X: {'y' * 40000}\r\n\r\n", "431"),
-    ],
-)
-def test_request_that_no_client_sends_is_refused_and_its_connection_ends(served, sent, status):
-    assert statuses(served[1], sent) == [status]
+@pytest.mark.parametrize("body", ["1" * 5000, f"0\r\nX: {'y' * 20000}"])
+def test_line_of_a_chunk_or_trailer_that_does_not_end_is_refused(served, body):
+    assert statuses(served[1], f"{POST}{CHUNKED}\r\n{body}") == ["400"]
