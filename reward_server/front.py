@@ -35,7 +35,7 @@ from .tls import TlsSocket, server_context
 
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop for a trainer's request
-IDLE_S = 120.0  # to send another request, or to take what is left of an answer
+IDLE_S = 120.0  # to send another request, or to take another part of an answer
 LINGER_S = 10.0  # to stop sending a body that was refused; closing earlier would make the client miss the answer
 MAINTENANCE_S = 0.5
 ACCEPTS_PER_TURN = 64
@@ -78,7 +78,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]
         return bool(self.requests or self.total_outbufs_len or self._serving)
 
     def seconds_allowed(self, settings: HttpSettings) -> float:
-        """The seconds for which it may stay as it is."""
+        """The seconds for which it may stay as it is; each part of an answer that the client takes begins them anew."""
+        if self.total_outbufs_len:
+            return IDLE_S
         if self.requests or self._serving:
             return math.inf
         if self.is_lingering:
@@ -120,6 +122,19 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             self.server.pull_trigger()
         self.since, self.has_been_served = time.monotonic(), True
         self._serving.pop()
+
+    def write_soon(self, data: bytes) -> int:
+        """The thread waits here while too much is not taken, until the connection is closed for that."""
+        if not self.total_outbufs_len:
+            self.since = time.monotonic()
+        n_bytes: int = super().write_soon(data)
+        return n_bytes
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        has_sent: bool = super()._flush_some(do_close=do_close)
+        if has_sent:
+            self.since = time.monotonic()
+        return has_sent
 
     def handle_write(self) -> None:
         """After a refusal only the sending side is closed: what still arrives is thrown away for a while."""
@@ -180,6 +195,7 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         self.is_host_allowed = allowed_hosts(listener.getsockname()[0], settings.allowed_hosts)
         self._tls = server_context(settings.certfile, settings.keyfile)
         self.next_maintenance = 0.0
+        self._closing: list[Channel] = []
         adjustments = Adjustments(
             sockets=[listener],
             threads=settings.max_in_flight + SPARE_THREADS,
@@ -207,6 +223,8 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
         if now >= self.next_maintenance:
             self.next_maintenance = now + MAINTENANCE_S
             self._close_late(now)
+        while self._closing:  # after the turn: a socket opened in it must not get the number of one closed in it
+            self._closing.pop().handle_close()
 
     def served(self) -> list[Channel]:
         """The connections with a request that waits, is worked on or has an answer that is not yet sent."""
@@ -259,7 +277,8 @@ class Front(TcpWSGIServer):  # type: ignore[misc]
                 self._close(channel, "deadline")
 
     def _close(self, channel: Channel, reason: str) -> None:
-        channel.will_close = True  # the next turn closes it: a socket opened in this one must not get its number
+        channel.will_close = True  # for waitress that means to wait until more can be written, perhaps for ever
+        self._closing.append(channel)
         self.app.metrics.add("grrm_connections_closed_total", reason=reason)
 
 

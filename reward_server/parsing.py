@@ -7,7 +7,7 @@ from collections.abc import Callable
 from waitress.adjustments import Adjustments
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.receiver import ChunkedReceiver
-from waitress.utilities import Error
+from waitress.utilities import Error, RequestEntityTooLarge
 
 from .problems import RequestProblem
 
@@ -43,8 +43,8 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
         """Take a part of the request; returns how many bytes belong to it."""
         had_header = self.headers_finished
         n_consumed: int = super().received(data)
-        if self.error is not None or self.empty:
-            return n_consumed
+        if self.empty or not (self.error is None or isinstance(self.error, RequestEntityTooLarge)):
+            return n_consumed  # waitress looks at the length first: whoever has no token is told that instead
         if self.headers_finished and not had_header:
             self._refuse(self._objection())
         elif isinstance(self.body_rcv, ChunkedReceiver):

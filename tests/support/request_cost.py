@@ -15,7 +15,17 @@ def peak_bytes(process):
 
 
 def cost(process, url, path, body):
-    """(status, growth of the peak in bytes, seconds for the answer, most that pass while a probe waits for its own).
+    """(status, growth, seconds, wait) of a request, as `cost_during` has them."""
+
+    def post():
+        headers = {"Content-Type": "application/json"}
+        return requests.post(url + path, data=body, headers=headers, timeout=PATIENCE_S).status_code
+
+    return cost_during(process, url, post)
+
+
+def cost_during(process, url, act):
+    """(`act()`, growth of the peak in bytes, seconds until it ends, most that pass while a probe waits for its answer).
 
     The seconds are those of CPU time that the server spends.
     """
@@ -30,8 +40,10 @@ def cost(process, url, path, body):
     prober = threading.Thread(target=probe)
     prober.start()
     start = cpu_seconds_of(process.pid)
-    answer = requests.post(url + path, data=body, headers={"Content-Type": "application/json"}, timeout=PATIENCE_S)
-    seconds = cpu_seconds_of(process.pid) - start
-    ended.set()
-    prober.join()
-    return answer.status_code, peak_bytes(process) - before, seconds, max(waits)
+    try:
+        done = act()
+        seconds = cpu_seconds_of(process.pid) - start
+    finally:
+        ended.set()
+        prober.join()
+    return done, peak_bytes(process) - before, seconds, max(waits)
