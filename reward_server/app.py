@@ -175,8 +175,10 @@ class RewardApp(Application):
     def post_prompts(self) -> Response:
         """The prompts of a score request: making them is half of the work, so it takes a slot."""
         hosted, wire, tasks, _ = self._read_score_request()
+        until = deadline_of_request()
         with self.slot():
-            prompts = [hosted.prompts_of(group) for group in self._groups(wire, tasks)]
+            service = self.services[hosted.name]
+            prompts = service.prompts_of(self._groups(wire, tasks), client_has_gone(), until)
             return json_response(PromptsAnswer(prompts=prompts))
 
     def get_openapi(self) -> Response:

@@ -18,7 +18,7 @@ from grrm.gqm.languages import display_name
 from grrm.inference.judge_sources import WHICH_MODEL_S, open_mixture
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.answer import AnswerJudge
-from grrm.judges.deadline import Deadline, TimedGenerator
+from grrm.judges.deadline import Deadline, TimedCounts, TimedGenerator
 from grrm.judges.gated import GatedJudge
 from grrm.judges.generative import GenerativeOptions, first_prompts
 from grrm.judges.interface import Judge, OpenedGenerator
@@ -167,6 +167,7 @@ def _on_generator(
     seconds = min(settings.judge_deadline_s, WHICH_MODEL_S)
     opened, scheduler = open_judge_model(settings, deadline)
     generator = opened.generator
+    opened = replace(opened, generator=TimedCounts(generator, deadline.remaining_s))
     process = Process(
         settings.judge,
         generator=lambda: opened,

@@ -28,6 +28,7 @@ REFUSALS = {
     "422": "a field is missing, wrong, too long or one of too many; `field` says which",
     "500": "the judge failed; `reference_id` leads to the log",
     "503": "busy, not ready or stopping; Retry-After says when to come back",
+    "504": "the deadline has passed",
 }
 OF_BODIES = ("400", "401", "409", "413", "415", "422", "500", "503")
 
@@ -45,12 +46,11 @@ def describe(title: str, version: str, *, needs_token: bool) -> dict[str, Any]:
         "description": "How many seconds after its arrival the answer is still of use.",
         "schema": {"type": "number", "exclusiveMinimum": 0},
     }
-    late = {"504": _answer("what was done at the deadline", of[PartialAnswer])}
     score = _operation("Judge groups", of, ScoreAnswer, body=ScoreRequest, refusals=OF_BODIES)
-    score["parameters"] = [deadline]
-    score["responses"] |= late
+    score["responses"]["504"] = _answer("what was done at the deadline", of[PartialAnswer])
     rows = _operation("Judge rows (PaddleNLP)", of, RowsAnswer, body=RowsRequest, refusals=OF_BODIES)
-    prompts = _operation("The model's prompts", of, PromptsAnswer, body=ScoreRequest, refusals=OF_BODIES)
+    prompts = _operation("The model's prompts", of, PromptsAnswer, body=ScoreRequest, refusals=(*OF_BODIES, "504"))
+    score["parameters"] = prompts["parameters"] = [deadline]
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},

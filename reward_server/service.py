@@ -107,8 +107,33 @@ class JudgeService:
         except DeadlinePassed:
             return [_late(group) for group in groups]
         except Abandoned as error:
-            self._metrics.add("grrm_abandoned_requests_total")
-            raise RequestProblem(503, "the client has gone", retry_after_s=1) from error
+            raise self._abandoned() from error
+
+    def prompts_of(
+        self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf
+    ) -> list[list[str]]:
+        """The prompts of each group, order kept; nothing is asked.
+
+        Raises RequestProblem 504 when they are not made by `until` or within the judge's deadline, and 503 when they
+        are abandoned.
+        """
+        prompts, deadline = list[list[str]](), self.hosted.deadline
+        try:
+            with deadline.within(min(self.hosted.deadline_s, until - time.monotonic()), is_abandoned):
+                for group in groups:
+                    prompts.append(self.hosted.prompts_of(group))
+                    if not deadline.remaining_s():
+                        raise DeadlinePassed
+        except DeadlinePassed as error:
+            message = f"the deadline came before the prompts of {len(groups)} groups were made"
+            raise RequestProblem(504, message) from error
+        except Abandoned as error:
+            raise self._abandoned() from error
+        return prompts
+
+    def _abandoned(self) -> RequestProblem:
+        self._metrics.add("grrm_abandoned_requests_total")
+        return RequestProblem(503, "the client has gone", retry_after_s=1)
 
     @property
     def n_waiting(self) -> int:
@@ -203,7 +228,10 @@ class JudgeService:
             with nullcontext() if self.hosted.counters is None else self.hosted.counters.uncounted():
                 return (judge.inner if isinstance(judge, GatedJudge) else judge).judge(groups)
         if math.isinf(until) or self.hosted.answers is not None:
-            return judge.judge(groups)
+            try:
+                return judge.judge(groups)
+            except DeadlinePassed:  # while prompts were made, so that nothing was asked
+                return [_late(group) for group in groups]
         done: list[Verdict] = []
         while len(done) < len(groups) and time.monotonic() < until:
             done += judge.judge(groups[len(done) : len(done) + GROUPS_AT_A_TIME])

@@ -100,23 +100,37 @@ def once_over(checkpoint, text):
     return time.process_time() - start
 
 
-# Every kind of text for one judge; two of them for the others, whose tokens the same code counts.
-JUDGES = {"gqm": [], "gqm refuses": ["too_long=refuse"], "sqm": [], "rubric": []}
-TEXTS_OF = {**dict.fromkeys(JUDGES, ("English", "token")), "gqm": tuple(TEXTS)}
+# Every kind of text for one judge; one of them for the others, whose tokens the same code counts.
+OPTIONS = {"gqm refuses": {"judge": "gqm", "judge_options": {"too_long": "refuse"}}}
+JUDGES = ("gqm", "gqm refuses", "sqm", "rubric", "pairwise", "verifier", "mqm")
+TEXTS_OF = {**dict.fromkeys((*JUDGES, "mixture"), ("English",)), "gqm": tuple(TEXTS)}
+
+
+@pytest.fixture(scope="module")
+def judges(checkpoint, tmp_path_factory):
+    """A server with all these judges."""
+    model = str(checkpoint)
+    named = {name: {"judge": name, "model": model, **OPTIONS.get(name, {})} for name in JUDGES}
+    sources = [{"judge": name, "model": model} for name in ("sqm", "mqm")]
+    named["mixture"] = {"judge": "mixture", "judge_options": {"sources": sources}}
+    settings = tmp_path_factory.mktemp("settings") / "server.yaml"
+    settings.write_text(json.dumps({"judges": named}))
+    with reward_server("--config", str(settings)) as (process, url):
+        requests.get(f"{url}/readyz", timeout=PATIENCE_S)
+        yield process, url
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("judge", JUDGES)
-def test_a_group_that_no_judge_can_take_is_refused_for_little(checkpoint, judge):
-    options = [part for option in JUDGES[judge] for part in ("--judge-option", option)]
-    arguments = ["--port", "0", "--judge", judge.partition(" ")[0], "--model", str(checkpoint), *options]
-    with reward_server(*arguments) as (process, url):
-        requests.get(f"{url}/readyz", timeout=PATIENCE_S)
-        for text in map(TEXTS.get, TEXTS_OF[judge]):
-            for path in ("/v1/score", "/v1/prompts"):
-                body = json.dumps(score_body(group("g", *group_of(text)), request_id=text), ensure_ascii=False).encode()
-                status, growth, seconds, probe_s = cost(process, url, path, body)
-                assert status == 200
-                assert growth < 100e6
-                assert seconds < 2.0 or seconds < 2 * once_over(checkpoint, text)
-                assert probe_s < 0.5
+@pytest.mark.parametrize("judge", TEXTS_OF)
+def test_a_group_that_no_judge_can_take_is_refused_for_little(judges, checkpoint, judge):
+    process, url = judges
+    for name in TEXTS_OF[judge]:
+        message = score_body(group("g", *group_of(TEXTS[name])), request_id=f"{judge}, {name}") | {"judge": judge}
+        for path in ("/v1/score", "/v1/prompts"):
+            status, growth, seconds, probe_s = cost(
+                process, url, path, json.dumps(message, ensure_ascii=False).encode()
+            )
+            assert status == 200
+            assert growth < 100e6
+            assert seconds < 2.0 or seconds < 2 * once_over(checkpoint, TEXTS[name])
+            assert probe_s < 0.5

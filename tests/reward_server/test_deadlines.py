@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 
 import pytest
 import requests
@@ -12,9 +13,19 @@ from support.reward_app import RecordingJudge, group, make_client, request_at_th
 from support.reward_servers import reward_server
 from support.scripted_server import ScriptedServer, check_right, client, make_groups, ok, right_answer, send, status
 from support.stopped_clock import PATIENCE_S, stop_clock
+from support.text_models import TextModel
 
+from grrm.gqm.chat import render_chatml
 from grrm.http_client.exchange import DEADLINE_HEADER
+from grrm.judges.deadline import Deadline, TimedCounts
+from grrm.judges.generative import first_prompts
+from grrm.judges.gqm import GQMOptions
+from grrm.judges.interface import OpenedGenerator
+from grrm.judges.pairwise import PairwiseOptions
+from grrm.judges.spec import Process
+from grrm.judges.sqm import SQMOptions
 from grrm.rewards.protocol import PartialAnswer
+from grrm_reward_server.hosting import HostedJudge
 
 
 def within(seconds):
@@ -25,9 +36,10 @@ def many_groups(n_groups):
     return score_body(*(group(f"g{number}", "x" * (number % 9 + 1)) for number in range(n_groups)))
 
 
+@pytest.mark.parametrize("path", ["/v1/score", "/v1/prompts"])
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "nan", "inf", ""])
-def test_deadlines_that_are_none_are_refused(value):
-    answer = make_client().post("/v1/score", json=score_body(), headers={DEADLINE_HEADER: value})
+def test_deadlines_that_are_none_are_refused(path, value):
+    answer = make_client().post(path, json=score_body(), headers={DEADLINE_HEADER: value})
     assert (answer.status_code, answer.get_json()["field"]) == (422, DEADLINE_HEADER)
 
 
@@ -56,6 +68,37 @@ def test_request_that_still_waits_at_its_deadline_is_answered_with_nothing_done_
     assert late.status_code == 504
     assert late.get_json()["verdicts"] == []
     assert client().post("/v1/score", json=score_body(), headers=within(PATIENCE_S)).status_code == 200
+
+
+class SlowCounts(TextModel):
+    """A model whose `counted` texts take it ten seconds each of a stopped clock."""
+
+    def __init__(self, clock):
+        super().__init__(lambda prompt: "no idea")
+        self.clock, self.counted = clock, []
+
+    def count_tokens(self, prompt):
+        self.counted.append(prompt)
+        self.clock.sleep(10)
+        return super().count_tokens(prompt)
+
+
+@pytest.mark.parametrize("options", [GQMOptions(), SQMOptions(), PairwiseOptions()])
+def test_no_tokens_are_counted_after_the_deadline_and_the_model_is_asked_nothing(options, monkeypatch):
+    names = (f"grrm_reward_server.{name}" for name in ("app", "bodies", "service", "turns"))
+    clock = stop_clock(monkeypatch, *names, "grrm.judges.deadline")
+    model, deadline = SlowCounts(clock), Deadline()
+    opened = OpenedGenerator(TimedCounts(model, deadline.remaining_s), render_chatml, 2048)
+    judge = options.open(Process(generator=lambda: opened))
+    prompts_of = partial(first_prompts, options=options, opened=opened)
+    hosted = HostedJudge(judge, deadline=deadline, answers=lambda: True, prompts_of=prompts_of)
+    http = make_client(hosted)
+    body = score_body(*(group(f"g{number}", "one", "two") for number in range(8)))
+    for path in ("/v1/score", "/v1/prompts"):
+        model.counted.clear()
+        late = http.post(path, json=body, headers=within(25))
+        assert (late.status_code, len(model.counted), model.prompts) == (504, 3, [])
+    assert len(http.post("/v1/prompts", json=body, headers=within(3600)).get_json()["prompts"]) == 8
 
 
 def test_model_that_does_not_answer_in_time_costs_the_deadline():

@@ -8,6 +8,7 @@ from inspect import getmembers, isfunction, signature
 
 import pytest
 
+from grrm.data.held_out import comparable
 from grrm.gqm import compat, error_lines, extraction, fences, grammar, groups, marks, rubric, terms, verification
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.fences import Guard
@@ -100,6 +101,7 @@ READERS = {
     },
     "leaves_its_tag": verification.leaves_its_tag,
     "cap_marks": marks.cap_marks,
+    "comparable": comparable,
     "skeleton": fences.skeleton,
     "has_term": partial(terms.has_term, term=TRUTH),
     "terms_in": partial(terms.terms_in, terms=((TRUTH, ("世",)), ("世", (TRUTH,)))),
@@ -181,7 +183,8 @@ def test_every_reader_of_text_is_measured():
         if next(iter(signature(member).parameters.values()), None) is not None
         and next(iter(signature(member).parameters.values())).annotation == "str"
     }
-    assert public | {"unsafe_reason", "read_terms"} == {name.partition(" ")[0] for name in READERS} | OTHERS
+    others = {"unsafe_reason", "read_terms", "comparable"}
+    assert public | others == {name.partition(" ")[0] for name in READERS} | OTHERS
 
 
 def test_the_measure_tells_what_is_quadratic():

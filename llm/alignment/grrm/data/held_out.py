@@ -17,6 +17,7 @@ from grrm.data.layouts.table import RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import SCHEMA, iter_rows, write_rows
 from grrm.errors import UserError
+from grrm.gqm.marks import cap_marks
 
 Item = TypeVar("Item")
 
@@ -66,7 +67,7 @@ def hold_out(rows: UserRows, out: Path, n_rows: int, prompt_type: str) -> HeldOu
 
 def comparable(text: str) -> str:
     """A text without what two spellings of one differ in: compatibility forms, case and spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return " ".join(unicodedata.normalize("NFKC", cap_marks(text)).casefold().split())
 
 
 def _digest(text: str) -> bytes:

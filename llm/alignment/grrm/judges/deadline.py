@@ -99,6 +99,20 @@ class CallThread(Generic[T]):
                 result.set_exception(error)
 
 
+class TimedCounts:
+    """`inner`, whose tokens are counted until the deadline only: counting for many long prompts takes minutes."""
+
+    def __init__(self, inner: TextGenerator, remaining_s: Callable[[], float]) -> None:
+        self.generate_text = inner.generate_text
+        self._count_tokens, self._remaining_s = inner.count_tokens, remaining_s
+
+    def count_tokens(self, prompt: str) -> int:
+        """The tokens that `inner` counts. Raises DeadlinePassed, and Abandoned where nobody waits any more."""
+        if not self._remaining_s():
+            raise DeadlinePassed
+        return self._count_tokens(prompt)
+
+
 class TimedGenerator:
     """`inner` under a deadline: on a timeout, the replies to all prompts of the call are marked "timeout".
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypedDict, TypeVar
 
@@ -13,7 +13,7 @@ from grrm.gqm.chat import render_chatml
 from grrm.gqm.fences import FENCED, Guard
 from grrm.gqm.grammar import Rejection, RejectReason
 from grrm.gqm.groups import Status
-from grrm.judges.interface import GeneratedText, TextGenerator, TokenChoices, least_tokens
+from grrm.judges.interface import CUT_TOKENS, GeneratedText, TextGenerator, TokenChoices, least_tokens
 from grrm.judges.metrics import JudgeMetrics
 
 T = TypeVar("T")
@@ -72,6 +72,18 @@ class GeneratorJudge:
         """Return whether the prompt is within the limit."""
         count, limit = self.generator.count_tokens, self.prompt_length
         return limit == sys.maxsize or (least_tokens(count, prompt, limit) <= limit and count(prompt) <= limit)
+
+    def size(self, text: str) -> int:
+        """The tokens of `text`, or some number above `prompt_length`; 0 where that is no limit."""
+        count, limit = self.generator.count_tokens, self.prompt_length
+        if limit == sys.maxsize:
+            return 0
+        least = least_tokens(count, text, limit)
+        return least if least > limit else count(text)
+
+    def may_fit(self, sizes: Iterable[int]) -> bool:
+        """Return whether a prompt with texts of these sizes can be within the limit."""
+        return sum(max(size - CUT_TOKENS, 0) for size in sizes) <= self.prompt_length
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from grrm.judges.dedup import (
     without_longest,
 )
 from grrm.judges.generation import GeneratorJudge, GeneratorSettings, Question, Reply, ask, status_of
-from grrm.judges.interface import CUT_TOKENS, PIECE_CHARS, CountingJudge, Judge, TextGenerator, least_tokens
+from grrm.judges.interface import PIECE_CHARS, CountingJudge, Judge, TextGenerator
 from grrm.judges.permute import PermutingJudge
 from grrm.judges.score_reading import WrittenScores, group_spans, score_means
 from grrm.judges.spec import judge
@@ -154,7 +154,7 @@ class GQMJudge(GeneratorJudge):
 
         Raises what `gqm_prompt` raises on an unknown language or prompt type.
         """
-        size = cache(self._size)
+        size = cache(self.size)
         complete = plan = self._prompt(group, each_by_itself(group), size)
         if plan.blocked is Status.TOO_LONG:
             complete = plan = self._prompt(group, dedup_texts(group), size)
@@ -163,15 +163,6 @@ class GQMJudge(GeneratorJudge):
                 return GroupPrompt(None, complete.distinct, Status.TOO_LONG)
             plan = self._prompt(group, without_longest(plan.distinct, size), size)
         return plan
-
-    def _size(self, text: str) -> int:
-        """The tokens of `text`, or some number above `prompt_length`."""
-        least = least_tokens(self.generator.count_tokens, text, self.prompt_length)
-        return least if least > self.prompt_length else self.generator.count_tokens(text)
-
-    def _may_fit(self, distinct: DistinctCandidates, size: Callable[[str], int]) -> bool:
-        n_tokens = sum(max(size(text) - CUT_TOKENS, 0) for text in distinct.texts)
-        return n_tokens <= self.prompt_length
 
     def _prompt(self, group: Group, distinct: DistinctCandidates, size: Callable[[str], int]) -> GroupPrompt:
         if len(set(distinct.texts)) < 2:
@@ -182,7 +173,7 @@ class GQMJudge(GeneratorJudge):
         n_context = self.options.context_segments
         if not all(map(self.guard.is_safe, [task.source, *context_texts(nearest_context(task, n_context))])):
             return GroupPrompt(None, distinct, Status.UNSAFE_SOURCE)
-        if sum(map(len, distinct.texts)) > PIECE_CHARS and not self._may_fit(distinct, size):
+        if sum(map(len, distinct.texts)) > PIECE_CHARS and not self.may_fit(map(size, distinct.texts)):
             return GroupPrompt(None, distinct, Status.TOO_LONG)
         how = (self.options.prompt_type, self.options.add_example, n_context, self.guard)
         prompt = self.render(group_prompt(task, distinct.texts, *how))

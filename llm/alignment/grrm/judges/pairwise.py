@@ -77,7 +77,11 @@ class PairwiseJudge(GeneratorJudge):
         """Each pair's prompt, None where it is too long."""
         task = group.task
         source, *shown = [self.guard.escape(text) for text in (task.source, *texts)]
+        sizes = [self.size(text) for text in shown]
         for first, second in permutations(range(len(texts)), 2):
+            if not self.may_fit((sizes[first], sizes[second])):
+                yield (first, second), None
+                continue
             both = (shown[first], shown[second])
             fence = fence_for([source, *both])
             prompt = self.render(pairwise_prompt(source, both, task.src_lang, task.trg_lang, fence=fence))

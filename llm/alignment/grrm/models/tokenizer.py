@@ -112,7 +112,8 @@ def encoder(tokenizer: Any) -> Callable[[str], list[int]]:
         # What the wrapper does at each call: a stored file may ask for cutting and padding.
         backend.no_truncation()
         backend.no_padding()
-        return lambda text: list(backend.encode(text, add_special_tokens=False).ids)
+        # A batch, even of one, lets other threads run meanwhile; `fast` leaves out where in the text the tokens are.
+        return lambda text: list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
     return lambda text: list(tokenizer(text, add_special_tokens=False, return_attention_mask=False)["input_ids"])
 
 
