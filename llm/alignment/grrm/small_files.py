@@ -1,4 +1,4 @@
-"""Small files that the user names, such as argument files and tokens, of which a pipe without a writer is one."""
+"""Small files that the user names (arguments, tokens, lines of text), which may be pipes that nobody writes to."""
 
 from __future__ import annotations
 

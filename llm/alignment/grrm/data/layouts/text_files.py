@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
 from grrm.errors import UserError
+from grrm.small_files import read_small_file
 
 STDIN = Path("-")
 _MAX_JSON = 1 << 30
@@ -145,6 +146,8 @@ def _names(rows: Iterator[Row | RowError]) -> tuple[str, ...]:
 def _binary(path: Path) -> Any:
     if path == STDIN:
         return io.BytesIO(sys.stdin.buffer.read())
+    if path.is_fifo():  # in which Arrow cannot seek
+        return io.BytesIO(read_small_file(path, f"input file '{path}'"))
     return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
 
 
