@@ -258,9 +258,12 @@ def test_supervised_stage_tells_its_mistakes(
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_as_a_checkpoint_is_saved_is_one_sentence(world: TinyWorld, tmp_path: Path) -> None:
+@pytest.mark.parametrize("save_steps", ["1", "9"], ids=["paddle", "safetensors"])  # a checkpoint; the model at the end
+def test_a_disk_that_is_full_as_weights_are_saved_is_one_sentence(
+    world: TinyWorld, tmp_path: Path, save_steps: str
+) -> None:
     full_disk = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, 1 << 15))"
-    settings = sft_settings(world, tmp_path, max_steps="2", save_steps="1")
+    settings = sft_settings(world, tmp_path, max_steps="1", save_steps=save_steps)
     command = [sys.executable, "-c", f"{full_disk}; from grrm.cli import main; main()", "sft", str(TINY), *settings]
     assert "(File too large): make room, or write" in the_sentence(run(command, expect=2).stderr)
 
