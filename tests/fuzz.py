@@ -3,8 +3,9 @@
     python tests/fuzz.py [--minutes 10] [--seed 1]
 
 What is drawn depends on the seed and the number of the case alone. Nothing may raise, no score may leave its scale, no
-candidate may get another one's answer or leave its fence, and no request may be answered with 5xx (503 for a full
-server and 504 at a deadline of its own excepted). The exit status is 1 where something did; the cases are printed.
+candidate may get another one's answer, leave its fence or be read as a verdict, and no request may be answered with 5xx
+(503 for a full server and 504 at a deadline of its own excepted). The exit status is 1 where something did; the cases
+are printed. The guard, whose cases have many texts, runs in a process of its own beside the others, which alternate.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import sys
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from support.attacks import ATTACKS
 from support.gullible_judge import as_seen, blocks_of
 from support.judged_groups import judge_over
 from support.reward_app import group, make_client, rows_body, score_body
 from support.reward_servers import reward_server
-from support.score_readers import COMBINED, PARTICULAR, READERS
+from support.score_readers import COMBINED, JOINS, PARTICULAR, READERS, TIES, WORDS
 
 from grrm.gqm import compat
 from grrm.gqm.error_lines import parse_errors
@@ -44,29 +47,9 @@ MODES = ("exact", "tolerant", "compat")
 ANSWERED = {100, *range(200, 300), 308, *range(400, 500), 503, 504}  # 308: two slashes in a row
 FAULTS_SHOWN = 20
 PIECES = [
+    *("A", "B", "Z", ": ", ", ", " > ", " = ", "\n", "8", "10", "-", ".", "*", "`", "：", "９", "/10", "<", "\r"),
     *(
-        "A",
-        "B",
-        "Z",
-        ": ",
-        ", ",
-        " > ",
-        " = ",
-        "\n",
-        "8",
-        "10",
-        "-",
-        ".",
-        "*",
-        "`",
-        "：",
-        "９",
-        "/10",
-        "<",
-        "\r",
         "1e9",
-    ),
-    *(
         "### Scores:\n",
         "### Final Ranking:\n",
         "```\n",
@@ -74,10 +57,20 @@ PIECES = [
         "<|im_end|>",
         "\\boxed{",
         "</think>",
-        "True",
     ),
     *("\x00", "\ud800", "\u200b", "\u0301", "\u202e", "\U0001f600", "\\", '"', "{", "}", "[", "]", "null", "1e999"),
+    "True",
 ]
+# Of these a line of a prompt or a verdict can be made, none of them unsafe by itself.
+HOSTILE = [
+    *(*"ABCab0129甲Ⓑ🅱А０", *"\n\n\r\u2028\\`~#*>=:|._", *"\u1fef｀\u200b\u0301\u2067"),
+    *(*WORDS[:3], "ten", "first", "second", "10", "100", "1st", "no. ", "word ", " and so on "),
+    *("Translation ", "candidate ", "Source text:", "```", "### Scores:\n", "Final Ranking:", "<|", "|>", "<s>"),
+    *TIES,
+    *JOINS,
+]
+GUARDS = [FENCED, FENCED, FENCED, Guard(frozenset({"<unk>", "▁"})), Guard(fenced=False), Guard(by_position=True)]
+SHOWN_TOGETHER = 24  # texts, which with three plain ones are a source and as many candidates as there are letters
 JSON_PIECES = [*'{}[]":,\\', "null", "true", "NaN", "-0", "1e999", '\\ud800"', "0" * 400, '"a":', "[" * 50, "\xff"]
 HEADER = (
     "POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -161,23 +154,30 @@ def fuzz_parsers(rng, number):
     marked = parse_errors(text, drawn_text(rng), mode)
     expect(isinstance(marked, Rejection) or 0 <= marked.score <= 10, "a score of errors off the scale")
     extract_translation(text, rng.choice(list(EXTRACTOR_TYPES)))
+    return 1
+
+
+def hostile_text(rng):
+    """A short text; one in 250 is a longer one."""
+    return drawn_text(rng) if rng.random() < 0.004 else "".join(rng.choices(HOSTILE, k=rng.randrange(1, 11)))
 
 
 def fuzz_guard(rng, number):
-    guard = rng.choice([FENCED, Guard(frozenset({"<unk>", "▁"})), Guard(fenced=False), Guard(by_position=True)])
-    texts = [text for text in (drawn_text(rng) for _ in range(4)) if guard.is_safe(text)]
+    guard = rng.choice(GUARDS)
+    texts = [text for text in (hostile_text(rng) for _ in range(SHOWN_TOGETHER)) if guard.is_safe(text)]
     shown = [guard.escape(text) for text in texts]
     for text, escaped in zip(texts, shown, strict=True):
         expect(escaped.replace("\\", "") == text.replace("\\", ""), "escaping changed more than backslashes")
     if not guard.fenced:
-        return
-    expect(not any(reads(text) for reads in READERS for text in shown), "a text can be read as a verdict")
+        return 0
+    expect(not any(reads(text) for text in shown for reads in READERS), "a text can be read as a verdict")
     source, *candidates = ["Hallo", "Hi", *shown, "Hello"]
     prompt = gqm_prompt(source, candidates, "de", "en", fence=fence_for([source, *candidates]))
     for view in (str, as_seen):
         found = [content for _, content in blocks_of(view(prompt))]
         # A text ends where the line of its fence begins: a return at its end makes one line break with what follows.
         expect(found == [view(f"{text}\n")[:-1] for text in (source, *candidates)], "a text left its fence")
+    return len(shown)
 
 
 class RandomModel:
@@ -199,17 +199,17 @@ APP = make_client(HostedJudge(JUDGE, check_task=_check_languages))
 
 
 def drawn_request(rng, number):
-    """(path, message) of a request that is right but for its texts."""
+    """(path, message, number of texts) of a request that is right but for its texts."""
     texts = [drawn_text(rng) for _ in range(rng.randrange(1, 6))]
     if rng.random() < 0.3:
-        return "/", rows_body(len(texts), response=texts, src=[rng.choice(texts) for _ in texts])
+        return "/", rows_body(len(texts), response=texts, src=[rng.choice(texts) for _ in texts]), len(texts)
     groups = [group(f"g{k}", *texts, source=rng.choice([*texts, "Hallo"])) for k in range(rng.randrange(1, 4))]
-    return "/v1/score", score_body(*groups, request_id=f"r{number}")
+    return "/v1/score", score_body(*groups, request_id=f"r{number}"), len(texts)
 
 
 def fuzz_app(rng, number):
     MODEL.rng = rng
-    path, message = drawn_request(rng, number)
+    path, message, n_texts = drawn_request(rng, number)
     body = json.dumps(message)
     sent = mutated(rng, body, JSON_PIECES) if rng.random() < 0.6 else body
     answer = APP.post(path, data=sent.encode("utf-8", "surrogatepass"), content_type="application/json")
@@ -222,6 +222,7 @@ def fuzz_app(rng, number):
         expect(told == asked, "other candidates were answered than asked about")
         scores = [c.score for v in found.verdicts for c in v.candidates if c.score is not None]
         expect(all(0 <= score <= 10 for score in scores), "a score off the scale")
+    return n_texts
 
 
 class FuzzedFront:
@@ -231,7 +232,8 @@ class FuzzedFront:
         self.process, self.address = process, ("127.0.0.1", int(url.rpartition(":")[2]))
 
     def __call__(self, rng, number):
-        body = json.dumps(drawn_request(rng, number)[1])
+        _, message, n_texts = drawn_request(rng, number)
+        body = json.dumps(message)
         request = mutated(rng, HEADER.format(len(body)), HTTP_PIECES) + mutated(rng, body, JSON_PIECES)
         answer = self.ask(request.encode("utf-8", "surrogatepass"), 0.1)
         status = int(answer.split()[1]) if answer else 200  # a request without its end is not answered yet
@@ -239,6 +241,7 @@ class FuzzedFront:
         if number % 100 == 0:
             alive = self.ask(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 60.0)
             expect(self.process.poll() is None and alive.startswith(b"HTTP/1.1 200"), "the server is gone")
+        return n_texts
 
     def ask(self, request, timeout_s):
         with socket.create_connection(self.address, timeout=120) as connection:
@@ -251,17 +254,17 @@ class FuzzedFront:
 
 
 def fuzz(targets, minutes, seed):
-    """Cases by target, and what was broken as (target, number of the case, traceback)."""
-    n_cases, faults, ends = Counter(), [], time.monotonic() + 60 * minutes
+    """Cases and texts by target, and what was broken as (target, number of the case, traceback)."""
+    n_cases, n_texts, faults, ends = Counter(), Counter(), [], time.monotonic() + 60 * minutes
     while time.monotonic() < ends and len(faults) < FAULTS_SHOWN:
         for name, target in targets.items():
             number = n_cases[name]
             n_cases[name] += 1
             try:
-                target(random.Random(f"{seed}-{name}-{number}"), number)
+                n_texts[name] += target(random.Random(f"{seed}-{name}-{number}"), number)
             except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
                 faults.append((name, number, traceback.format_exc()))
-    return n_cases, faults
+    return n_cases, n_texts, faults
 
 
 def main():
@@ -270,12 +273,14 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # of what requests do not tell: a line each
-    with reward_server() as (process, url):
-        targets = {"parsers": fuzz_parsers, "guard": fuzz_guard, "app": fuzz_app, "front": FuzzedFront(process, url)}
-        n_cases, faults = fuzz(targets, options.minutes, options.seed)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool, reward_server() as (process, url):
+        beside = pool.submit(fuzz, {"guard": fuzz_guard}, options.minutes, options.seed)
+        targets = {"parsers": fuzz_parsers, "app": fuzz_app, "front": FuzzedFront(process, url)}
+        found = fuzz(targets, options.minutes, options.seed)
+        n_cases, n_texts, faults = (part + other for part, other in zip(found, beside.result(), strict=True))
     for name, number, report in faults:
         print(f"{name}, case {number} of seed {options.seed}:\n{report}")
-    print(json.dumps({"minutes": options.minutes, "seed": options.seed, "cases": n_cases, "faults": len(faults)}))
+    print(json.dumps({**vars(options), "cases": n_cases, "texts": n_texts, "faults": len(faults)}))
     sys.exit(bool(faults))
 
 

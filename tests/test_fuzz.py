@@ -19,7 +19,9 @@ def test_a_while_of_fuzzing_finds_nothing():
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["faults"] == 0
     assert set(told["cases"]) == {"parsers", "guard", "app", "front"}
-    assert min(told["cases"].values()) > 0
+    assert set(told["texts"]) == set(told["cases"])
+    assert told["texts"]["guard"] > 10 * told["cases"]["guard"] > 0
+    assert min(told["texts"].values()) > 0
 
 
 def test_a_fault_is_told_with_the_number_of_its_case_and_drawn_again_from_it():
@@ -28,11 +30,13 @@ def test_a_fault_is_told_with_the_number_of_its_case_and_drawn_again_from_it():
     def target(rng, number):
         drawn.append(fuzz.drawn_text(rng))
         fuzz.expect(number != 3, "three")
+        return 2
 
-    n_cases, faults = fuzz.fuzz({"one": target}, 0.01, seed=5)
+    n_cases, n_texts, faults = fuzz.fuzz({"one": target}, 0.01, seed=5)
     assert [(name, number) for name, number, _ in faults] == [("one", 3)]
     assert "Broken: three" in faults[0][2]
     again, drawn = drawn, []
+    assert n_texts["one"] == 2 * (n_cases["one"] - 1)
     assert n_cases["one"] == len(again) > 4
     fuzz.fuzz({"one": target}, 0.01, seed=5)
     assert drawn[:4] == again[:4]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from safetensors import SafetensorError
 from support.command_line import grrm
 from support.sentences import ends_with_a_sentence, the_sentence
 
@@ -42,6 +43,11 @@ TINY = str(CONFIGS / "grpo_grrm_tiny_argument.yaml")
             2,
             "error: cannot use 'm.jsonl' (Read-only file system): name a file that you may read and write.\n",
         ),
+        (
+            SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+            2,
+            "error: cannot write the output (No space left on device): make room, or write to another disk.\n",
+        ),
     ],
 )
 def test_a_users_mistake_is_one_line_and_a_status(capsys, raised, status, message):
@@ -68,6 +74,7 @@ def test_the_status_of_main_is_the_exit_status(returned, status):
         OSError(errno.EBADF, "closed"),
         OSError(errno.EPERM, "no file"),
         FileNotFoundError(2, "", "x"),
+        SafetensorError('Error while serializing: I/O error: No such file or directory (os error 2) at path "x"'),
     ],
 )
 def test_a_defect_keeps_its_traceback(defect):

@@ -70,6 +70,29 @@ def test_no_argument_file_is_a_sentence_below_the_help() -> None:
     assert done.stdout.startswith("usage: run_rl.py ARGUMENTS.yaml")
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            "llm/alignment/grrm/run_sft.py <(echo output_dir: [unclosed)",
+            "/dev/fd/[0-9]+, line 2: this is not valid YAML",
+        ),
+        (
+            "reward_server/reward_server.py --config <(echo port: 0) --token-file <(echo two words)",
+            "the token file /dev/fd/[0-9]+ holds no token",
+        ),
+    ],
+    ids=["arguments", "settings and token"],
+)
+def test_a_process_substitution_is_read_as_a_file(words: str, sentence: str) -> None:
+    command = ["bash", "-c", f'"{sys.executable}" {words}']
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env=environment(), cwd=ROOT, check=False
+    )
+    assert done.returncode == 2
+    assert re.search(sentence, the_sentence(done.stderr))
+
+
 def test_missing_data_file_is_told_as_a_process_would_tell_it(world: TinyWorld, tmp_path: Path) -> None:
     command = entry_command(world, tmp_path, train_datasets=str(tmp_path / "none.jsonl"))
     sentence = the_sentence(started(["run_rl.py", *command[1:]]).stderr)

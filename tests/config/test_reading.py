@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from grrm import small_files
 from grrm.config import RLConfig
 from grrm.config.key import keys_of
 from grrm.config.load import parse_overrides, read_yaml
@@ -55,6 +59,22 @@ def test_an_argument_file_that_cannot_be_read_is_named(tmp_path):
     path.write_bytes(b"a: \xff\xfe")
     with pytest.raises(UserError, match="not UTF-8"):
         read_yaml(path)
+
+
+@pytest.mark.parametrize("has_writer", [True, False])
+def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_path, monkeypatch, has_writer):
+    path = tmp_path / "pipe.yaml"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(path.write_text, "seed: 1\n" + "# more than a pipe holds\n" * 10_000 + "other: 2\n")
+        assert read_yaml(path) == {"seed": 1, "other": 2}
+        writing.result()
+    monkeypatch.setattr(small_files, "WAIT_S", 0.05)
+    writer = os.open(path, os.O_RDWR) if has_writer else None  # which writes nothing
+    with pytest.raises(UserError, match=r"the argument file '.*pipe\.yaml' is a pipe to which nothing was written"):
+        read_yaml(path)
+    if writer is not None:
+        os.close(writer)
 
 
 def test_stray_words_on_the_command_line_are_refused():

@@ -1,5 +1,6 @@
 import json
 import logging
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,10 @@ def test_sft_counts_the_end_token_in_the_length(tmp_path: Path) -> None:
         (b'{"src": "a"}\n', r"line 1 has no key 'tgt' \(found: src\)"),
         (b'\n{"src": ["a", "b"], "tgt": ""}\n', "line 2: 'src' must be text"),
         (b'{"src": "a", "tgt": "plain"}\n', "line 1: 'tgt' is not a translation task"),
+        (
+            json.dumps(_row("\U0001f600")).encode() + b'\n{"src": "a", "tgt": ["\\ud800"]}\n',
+            r"line 2 has '\\ud800', half of a character; mend or remove the line",
+        ),
     ],
 )
 def test_a_bad_file_is_one_sentence_with_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
@@ -122,6 +127,17 @@ def test_a_bad_file_is_one_sentence_with_file_and_line(tmp_path: Path, content: 
         PromptDataset(path, encode, 100)
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_a_line_that_does_not_end_is_one_sentence_and_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"src": "' + b"a" * 60_000_000 + b'"}\n')
+    tracemalloc.start()
+    with pytest.raises(UserError, match="line 1 is longer than 16777216 bytes; write one JSON object per line"):
+        PromptDataset(path, encode, 100)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50_000_000
 
 
 def test_a_missing_file_and_all_too_long_are_refused(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import csv
 import gzip
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,10 +19,12 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grrm import cli
+from grrm import cli, small_files
 from grrm.cli.records import read_records
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.converters.gqm import convert_sft_gqm
+from grrm.data.layouts.opening import open_table
+from grrm.data.layouts.text_files import lines_of
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import iter_raw_rows, read_rows
 from grrm.errors import UserError
@@ -208,6 +212,24 @@ def test_a_file_that_cannot_be_used_is_told_with_its_remedy(name, content, optio
     with pytest.raises(UserError, match=message) as caught:
         list(iter_raw_rows(UserRows(tmp_path / name, **options)))
     assert name in str(caught.value)
+
+
+def test_half_of_a_character_is_told_with_its_line(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": "\\ud83d\\ude00"}\n{"a": ["\\ud83d"]}\n')
+    whole, half = open_table(tmp_path / "a.jsonl").read(None)
+    assert whole == {"a": "\U0001f600"}
+    assert str(half).endswith(r"a.jsonl line 2 has '\ud83d', half of a character; mend or remove the line")
+
+
+def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_path, monkeypatch):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(path.write_text, "a\nb\n")
+        assert list(lines_of(path)) == [(1, "a"), (2, "b")]
+    monkeypatch.setattr(small_files, "WAIT_S", 0.05)
+    with pytest.raises(UserError, match=r"the input file '.*pipe' is a pipe to which nothing was written"):
+        list(lines_of(path))
 
 
 def test_files_with_different_numbers_of_lines_are_refused(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
 
+from grrm import small_files
 from grrm.errors import UserError
 from grrm_reward_server.access import bind, read_token
 from grrm_reward_server.settings import Settings, load_settings
@@ -97,6 +99,13 @@ def test_missing_token_places_are_refused(tmp_path, monkeypatch):
         read_token(str(tmp_path / "none"), None)
     with pytest.raises(UserError, match="use one of them"):
         read_token("a", "b")
+
+
+def test_a_pipe_without_a_writer_is_no_token_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(small_files, "WAIT_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"the token file .*pipe is a pipe .* write to it, or name a file"):
+        read_token(str(tmp_path / "pipe"), None)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, train_here, two_ranks
-from support.sentences import ends_with_a_sentence
+from support.sentences import ends_with_a_sentence, the_sentence
 from support.tiny_models import EXPERTS, naive_logits, save_as_hugging_face
 
 from grrm.config import SFTConfig, load_config
@@ -254,6 +255,17 @@ def test_supervised_stage_tells_its_mistakes(
     yaml = TINY
     said = ends_with_a_sentence(lambda: train(overrides, yaml), capsys)
     assert sentence in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("save_steps", ["1", "9"], ids=["paddle", "safetensors"])  # a checkpoint; the model at the end
+def test_a_disk_that_is_full_as_weights_are_saved_is_one_sentence(
+    world: TinyWorld, tmp_path: Path, save_steps: str
+) -> None:
+    full_disk = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, 1 << 15))"
+    settings = sft_settings(world, tmp_path, max_steps="1", save_steps=save_steps)
+    command = [sys.executable, "-c", f"{full_disk}; from grrm.cli import main; main()", "sft", str(TINY), *settings]
+    assert "(File too large): make room, or write" in the_sentence(run(command, expect=2).stderr)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from functools import lru_cache
 
 from support.text_models import TextModel
 
@@ -16,6 +17,7 @@ RANKING_LINE = re.compile(r"[^\w\n]*[A-Z](?:\s*[>=]\s*[A-Z]){2,}[^\w\n]*")
 CONTROL = re.compile(r"<[|｜][^>\n]+[|｜]>|</?s>|\[/?INST\]|<<|<[a-z]+_of_turn>")
 
 
+@lru_cache(maxsize=8)  # several readers look at a text, one after the other
 def as_seen(text):
     """`text` without what cannot be seen, in compatibility form: what a model may take it for."""
     visible = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Cs"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,13 @@ from paddlenlp.trainer.trainer_utils import get_cosine_schedule_with_warmup
 from support.rl_processes import TinyWorld, entry_command, one_rank, run
 
 from grrm.errors import UserError
-from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence, floored_cosine
+from grrm.training.callbacks import (
+    DecaysToFloor,
+    StopsAtDivergence,
+    failures_in_log,
+    floored_cosine,
+    quiet_paddlenlp,
+)
 
 
 def test_it_rises_over_the_warmup_and_comes_down_to_the_floor():
@@ -80,3 +87,13 @@ def test_diverged_policy_stops_the_run_without_a_traceback(world: TinyWorld, tmp
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("error: ")
     assert "diverged" in last
+
+
+def test_a_log_file_on_a_full_disk_prints_no_traceback(tmp_path, capsys):
+    (tmp_path / "trainer.log").symlink_to("/dev/full")
+    quiet_paddlenlp(tmp_path, is_first=True)
+    with pytest.raises(OSError, match="no room"), failures_in_log():
+        raise OSError("no room")
+    assert capsys.readouterr().err == ""
+    with suppress(OSError):  # for the line that is still to be written
+        quiet_paddlenlp(tmp_path, is_first=False)

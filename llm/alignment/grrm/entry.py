@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ _EXTRAS = {
     "jinja2": "report",
 }
 
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")  # in an error of safetensors
 # What files fail with that cannot be written on, which say no name, and those that cannot be opened.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -55,7 +57,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         on_gpu = f"; on a GPU {GPU_EXTRA}" if extra == "cpu" else ""
         remedy = f"run `pip install 'paddle-grrm[{extra}]'`{on_gpu}; `grrm doctor` lists what is missing"
         status = _complain(f"the package {error.name} is not installed: {remedy}.", 2)
-    except OSError as error:
+    except _file_errors() as error:
         status = _complain(_sentence_of(error), 2)
     except RewardFailure as error:
         status = _complain(error, 3)
@@ -118,13 +120,22 @@ def _leave(status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _sentence_of(error: OSError) -> str:
+def _file_errors() -> tuple[type[Exception], ...]:
+    """OSError, and what safetensors, once it is loaded, raises in its place as it writes."""
+    safetensors = sys.modules.get("safetensors")
+    return (OSError,) if safetensors is None else (OSError, safetensors.SafetensorError)
+
+
+def _sentence_of(error: Exception) -> str:
     """The user's mistake that an error is. Raises the error itself where it is none."""
-    file = "the output" if error.filename is None else repr(str(error.filename))
-    if error.errno in _FULL:
-        return f"cannot write {file} ({os.strerror(error.errno)}): make room, or write to another disk."
-    if error.errno in _REFUSED and error.filename is not None:
-        return f"cannot use {file} ({os.strerror(error.errno)}): name a file that you may read and write."
+    number, name = getattr(error, "errno", None), getattr(error, "filename", None)
+    if not isinstance(error, OSError) and (match := _OS_ERROR.search(str(error))):
+        number = int(match[1])
+    file = "the output" if name is None else repr(str(name))
+    if number in _FULL:
+        return f"cannot write {file} ({os.strerror(number)}): make room, or write to another disk."
+    if number in _REFUSED and name is not None:
+        return f"cannot use {file} ({os.strerror(number)}): name a file that you may read and write."
     raise error
 
 

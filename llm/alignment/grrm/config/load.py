@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
@@ -19,6 +18,7 @@ from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
 from grrm.config.stages import STAGES, stage_of
 from grrm.errors import UserError, nearest_name
+from grrm.small_files import read_small_file
 
 C = TypeVar("C", bound=StageConfig)
 
@@ -58,7 +58,7 @@ class _UniqueKeys(yaml.SafeLoader):
 def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> dict[str, Any]:
     """The mapping in a YAML (or JSON) argument file. Raises UserError when it is missing or not such a file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_small_file(path, f"argument file {os.fspath(path)!r}").decode("utf-8")
     except OSError as error:
         raise UserError(f"The argument file {os.fspath(path)!r} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -13,6 +13,8 @@ from tqdm import tqdm
 
 from grrm.data.chats import MESSAGES, RenderMessages, chat_texts
 from grrm.data.documents import LocatedRow, contexts_of
+from grrm.data.layouts.table import MAX_TEXT
+from grrm.data.layouts.text_files import half_character
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
@@ -205,7 +207,9 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UserError(f"{path} does not exist; give the path of a JSON lines file")
     empty = True
     with path.open("rb") as file:  # bytes: a JSON line ends at \n only, and a bad byte must be told by its line
-        for number, raw in enumerate(file, start=1):
+        for number, raw in enumerate(iter(lambda: file.readline(MAX_TEXT + 1), b""), start=1):
+            if len(raw) > MAX_TEXT:
+                raise UserError(f"{path} line {number} is longer than {MAX_TEXT} bytes; write one JSON object per line")
             if not raw.strip():
                 continue
             empty = False
@@ -224,11 +228,15 @@ def encode_prompt(path: Path, number: int, prompt: str, encode: Encode) -> list[
 
 def _row(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(raw.decode("utf-8"))
+        text = raw.decode("utf-8")
+        row = json.loads(text)
+        half = half_character(text, row)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} line {number} is not JSON ({error}); mend or remove the line") from error
     if not isinstance(row, dict):
         raise UserError(f"{path} line {number} is not a JSON object; each line must be one, with its keys and values")
+    if half:
+        raise UserError(f"{path} line {number} has {half!r}, half of a character; mend or remove the line")
     return row
 
 

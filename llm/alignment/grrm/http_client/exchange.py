@@ -6,7 +6,6 @@ import os
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
 from typing import TypeVar
 
 import certifi
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, TimeoutError
 
 from grrm.errors import UserError, first_error
+from grrm.small_files import read_small_file
 
 Message = TypeVar("Message", bound=BaseModel)
 DEADLINE_HEADER = "X-Deadline-Seconds"  # how long after its arrival a request's answer is still of use
@@ -220,7 +220,7 @@ def _no_answer(server: str, error: Exception) -> ExchangeError:
 def token_from_file(path: str, title: str) -> str:
     """The token in the file at `path`, which errors call `title`. Raises UserError when it holds none."""
     try:
-        text = Path(path).read_text(encoding="ascii")
+        text = read_small_file(path, title).decode("ascii")
     except OSError as error:
         raise UserError(f"cannot read the {title} ({error.strerror}): name a file that you may read") from error
     except UnicodeDecodeError:

@@ -78,6 +78,13 @@ class LogLastStep(TrainerCallback):
 FILE_NAME = "trainer.log"
 
 
+class _LogFile(logging.FileHandler):
+    """A log file that goes on without a line for which the disk has no room: what must be saved fails by itself."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Print no traceback."""
+
+
 def quiet_paddlenlp(folder: str | Path, is_first: bool) -> None:
     """Keep PaddleNLP's messages off the console unless they are warnings.
 
@@ -90,7 +97,7 @@ def quiet_paddlenlp(folder: str | Path, is_first: bool) -> None:
         logger.logger.removeHandler(handler)
         handler.close()
     if is_first:
-        handler = logging.FileHandler(Path(folder) / FILE_NAME, encoding="utf-8")
+        handler = _LogFile(Path(folder) / FILE_NAME, encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logger.logger.addHandler(handler)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import paddle
+from safetensors import SafetensorError
 from safetensors.paddle import save_file
 
 from grrm.config.stage_config import RLConfig
@@ -115,9 +116,10 @@ class WeightsPublisher:
     def _write(self, version: int, weights: Weights | None) -> None:
         try:
             self._fill(version, weights)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
+            why = getattr(error, "strerror", error)
             raise UserError(
-                f"rollout_weights_dir '{self._folder}' cannot be written ({error.strerror}): name another folder"
+                f"rollout_weights_dir '{self._folder}' cannot be written ({why}): name another folder"
             ) from None
 
     def _target(self, version: int) -> Path:

@@ -60,7 +60,7 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
     rows = list(sound_rows(table, names))
     try:
         values = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeEncodeError) as error:
         raise UserError(f"{table.name} has a column without one type ({first_line(error)}); mend it") from error
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

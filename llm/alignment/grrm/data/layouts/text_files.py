@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
 from grrm.errors import UserError
+from grrm.small_files import read_small_file
 
 STDIN = Path("-")
 _MAX_JSON = 1 << 30
 _SEGMENT = re.compile("<seg[^>]*>(.*?)</seg>")
+_HALF = re.compile("[\ud800-\udfff]")
 _PEEKED = 1000  # rows of JSON whose keys are the names of columns
 
 
@@ -61,18 +63,28 @@ def json_lines_table(path: Path) -> RowTable:
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
         for number, line in lines_of(path):
-            value, kind = None, "a JSON object"
+            value, kind, half = None, "a JSON object", None
             try:
                 value = json.loads(line)
+                half = half_character(line, value)
             except (ValueError, RecursionError):
                 kind = "JSON"
-            if isinstance(value, dict):
+            if half:
+                message = f"{path} line {number} has {half!r}, half of a character; mend or remove the line"
+                yield RowError(message, "the line has half of a character")
+            elif isinstance(value, dict):
                 yield value
             else:
                 message = f"{path} line {number} is not {kind}; write one object per line"
                 yield RowError(message, f"the line is not {kind}")
 
     return RowTable(str(path), _names(rows(None)), rows)
+
+
+def half_character(text: str, value: Any) -> str | None:
+    """A lone surrogate that JSON `text` escapes, so that its `value` cannot be encoded; None without one."""
+    match = _HALF.search(json.dumps(value, ensure_ascii=False)) if "\\u" in text else None
+    return match[0] if match else None
 
 
 def json_table(path: Path) -> RowTable:
@@ -134,6 +146,8 @@ def _names(rows: Iterator[Row | RowError]) -> tuple[str, ...]:
 def _binary(path: Path) -> Any:
     if path == STDIN:
         return io.BytesIO(sys.stdin.buffer.read())
+    if path.is_fifo():  # in which Arrow cannot seek
+        return io.BytesIO(read_small_file(path, f"input file '{path}'"))
     return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
 
 

@@ -1,0 +1,35 @@
+"""Small files that the user names (arguments, tokens, lines of text), which may be pipes that nobody writes to."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+
+from grrm.errors import UserError
+
+WAIT_S = 30.0  # for the next bytes of a pipe
+_CHUNK = 1 << 16
+
+
+def read_small_file(path: str | os.PathLike[str], title: str) -> bytes:
+    """The bytes of a file, which errors call `title`.
+
+    Raises OSError as `open`, and UserError for a pipe to which nothing is written for `WAIT_S`.
+    """
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        is_pipe = stat.S_ISFIFO(os.fstat(file.fileno()).st_mode)
+        os.set_blocking(file.fileno(), True)
+
+        def next_bytes() -> bytes:
+            if is_pipe and not select.select([file], [], [], WAIT_S)[0]:
+                raise UserError(
+                    f"the {title} is a pipe to which nothing was written for {WAIT_S:g} s: write to it, or name a file"
+                )
+            return file.read(_CHUNK)
+
+        return b"".join(iter(next_bytes, b""))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # to open a pipe is to wait for its writer otherwise
