@@ -1,8 +1,10 @@
 """Detect lines that a reader of scores or of rankings could take for a verdict, however they are punctuated.
 
 Not a list of separators: a line reads as scores where two labels, each a letter or an ordinal, have a number of their
-own with nothing but punctuation or a word or two between, and as a ranking where a sign of comparison stands between
-two capitals. A backslash between two of them ends the reading. Lines are read as their `skeleton`, in one pass each.
+own, or letters a place, with nothing but punctuation or a word or two between, and as a ranking where a sign of
+comparison stands between two capitals.
+
+A backslash between two of them ends the reading. Lines are read as their `skeleton`, in one pass each.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from itertools import pairwise
 
 _APART = "\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without spaces
 _LETTER = rf"[^\W\d_{_APART}]"
-_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)\b)?|{_LETTER}+|[^\W_]|[.#№]|[^\w\s.#№][^\w.#№]*")  # or a run of marks
+# The last one is a run of marks.
+_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)(?![^\W_]))?|{_LETTER}+|[^\W_]|[.#№]|[^\w\s.#№][^\w.#№]*")
 _SAME_TOKEN = re.compile(rf"\d\d|{_LETTER}{{2}}")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _CUT = re.compile("[:,<=>≤≥≪≫≺≻«»→⇒≈≡]")
@@ -31,7 +34,7 @@ _NUMERALS = frozenset("〇零一二三四五六七八九十❶❷❸❹❺❻❼
 _LETTERS = dict(zip("甲乙丙丁", "ABCD", strict=True))
 _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "response", "answer", "option", "第"))
 # What a line must have to be a verdict: most have none of it.
-_VERDICT = re.compile(rf"\d|{_COMPARISON.pattern}|[{''.join(_NUMERALS)}]|(?i:{'|'.join(_NUMBERS)})")
+_VERDICT = re.compile(rf"\d|{_COMPARISON.pattern}|[{''.join(_NUMERALS)}]|(?i:{'|'.join((*_NUMBERS, *_ORDINALS))})")
 # Whatever a sign begins with, and two of those without a backslash between: most escaped lines have none.
 _SIGN = (
     rf"(?<!\d)\d|[甲乙丙丁{''.join(_NUMERALS)}]"
@@ -93,8 +96,8 @@ def signs_of(line: str) -> tuple[list[Sign], int]:
             is_named = word in _NOUNS or bool(ordinal and not number)
             signs.append(Sign(match.start(), letter, number, ordinal, gap, n_words - n_before, is_named))
             end, n_before = match.end(), n_words
-        elif text[0].isalpha():
-            n_words += 1
+        elif text[0].isalpha():  # without a space before, of another script or one without spaces, it is no new word
+            n_words += not line[match.start() - 1 : match.start()].isalpha()
         word = text.lower() if text[0].isalpha() else ""
     return signs, n_words
 
@@ -112,28 +115,29 @@ def _read(text: str) -> tuple[str, str, str]:
 
 
 def scored_labels(signs: Sequence[Sign]) -> set[str]:
-    """The labels with a number of their own."""
+    """The labels with a number of their own, and the letters with a place."""
     labels = set()
     owned = None
     for sign, other in pairwise(signs):
         if "\\" in other.gap or other.n_words > _MAX_WORDS:
             continue
-        if other.number and sign.label and sign is not owned and _has_number(sign, other):
+        number = other.number or (other.ordinal if sign.letter else "")
+        if number and sign.label and sign is not owned and _has_number(sign, number, other.gap, other.n_words):
             labels.add(sign.label)
-            owned = other
+            owned = other if other.number else owned  # a place may be the label of what follows
         if sign.number and other.letter.isupper() and _TO_LABEL.search(other.gap):
             labels.add(other.letter)
     return labels
 
 
-def _has_number(label: Sign, number: Sign) -> bool:
-    """True if the number is that of the label before it."""
-    value = int(number.number) if number.number.isdecimal() and len(number.number) < 4 else math.inf
-    is_linked = _LINK.search(number.gap) is not None
+def _has_number(label: Sign, number: str, gap: str, n_words: int) -> bool:
+    """True if the number is that of the label before it, from which `gap` with so many words parts it."""
+    value = int(number) if number.isdecimal() and len(number) < 4 else math.inf
+    is_linked = _LINK.search(gap) is not None
     if label.letter.isupper() or label.is_named:
-        return bool(number.gap) and (is_linked or value <= _MAX_SCORE or not number.number.isdecimal())
-    is_score = value in _SCORES and len(str(value)) == len(number.number)  # 00 is the minute of a time of day
-    return is_linked and not number.n_words and (bool(label.letter) or is_score)
+        return bool(gap) and (is_linked or value <= _MAX_SCORE or not number.isdecimal())
+    is_score = value in _SCORES and len(str(value)) == len(number)  # 00 is the minute of a time of day
+    return is_linked and not n_words and (bool(label.letter) or is_score)
 
 
 def is_ranking(signs: Sequence[Sign]) -> bool:
@@ -157,7 +161,7 @@ def is_table(signs: Sequence[Sign]) -> bool:
         if "\\" in sign.gap:
             letters, n_numbers = set(), 0
         letters |= {sign.letter} if sign.letter.isupper() else set()
-        n_numbers += bool(sign.number)
+        n_numbers += bool(sign.number or sign.ordinal)
         if len(letters) > 1 and n_numbers > 1:
             return True
     return False
