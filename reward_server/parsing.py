@@ -14,6 +14,8 @@ from .problems import RequestProblem
 MAX_HEADER_BYTES = 2**15
 MAX_LENGTH_DIGITS = 19
 MAX_CHUNK_LINE_BYTES, MAX_TRAILER_BYTES = 2**10, 2**13  # beyond what ends in one read
+CHUNKED_READ_BYTES = 2**12  # waitress copies what is left of a read for each chunk in it
+SMALL_CHUNKS_BYTES, MIN_SHARE = 2**14, 0.9  # from so many bytes on, this share of them must be the body's
 REASONS = {400: "Bad Request", 401: "Unauthorized", 413: "Request Entity Too Large", 421: "Misdirected Request"}
 FOREIGN_HOST = "this server is not called that: use its own address, or name it in allowed_hosts"
 TWO_LENGTHS = "Content-Length and Transfer-Encoding exclude one another: send one of them"
@@ -38,17 +40,20 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
     ) -> None:
         super().__init__(adjustments)
         self._admit, self._is_host_allowed, self._max_body_bytes = admit, is_host_allowed, max_body_bytes
+        self._n_chunked_bytes = 0
 
     def received(self, data: bytes) -> int:
         """Take a part of the request; returns how many bytes belong to it."""
         had_header = self.headers_finished
-        n_consumed: int = super().received(data)
+        is_chunked = isinstance(self.body_rcv, ChunkedReceiver)
+        n_consumed: int = super().received(data[:CHUNKED_READ_BYTES] if is_chunked else data)
         if self.empty or not (self.error is None or isinstance(self.error, RequestEntityTooLarge)):
             return n_consumed  # waitress looks at the length first: whoever has no token is told that instead
         if self.headers_finished and not had_header:
             self._refuse(self._objection())
-        elif isinstance(self.body_rcv, ChunkedReceiver):
-            self._refuse(_endless_line(self.body_rcv))
+        elif is_chunked:
+            self._n_chunked_bytes += n_consumed
+            self._refuse(_bad_chunks(self.body_rcv, self._n_chunked_bytes))
         return n_consumed
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -89,8 +94,10 @@ class Unread(HTTPRequestParser):  # type: ignore[misc]
         return len(data)
 
 
-def _endless_line(body: ChunkedReceiver) -> tuple[int, str] | None:
-    """Waitress searches an unfinished line from its beginning each time something arrives."""
+def _bad_chunks(body: ChunkedReceiver, n_bytes: int) -> tuple[int, str] | None:
+    """Waitress searches an unfinished line anew each time something arrives, and takes its time for each chunk."""
     if len(body.control_line) > MAX_CHUNK_LINE_BYTES or (not body.completed and len(body.trailer) > MAX_TRAILER_BYTES):
         return 400, "a chunk's first line or the trailer does not end: send them in full"
+    if n_bytes > SMALL_CHUNKS_BYTES and len(body) < MIN_SHARE * n_bytes:
+        return 400, "the chunks of the body are too small: send some hundred bytes in each"
     return None
