@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +15,7 @@ from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
 from grrm.judges.text_metric import sentence_metric
 
+Numbers = npt.NDArray[np.int64]
 AgreementTable = list[list[float]]  # [i][j]: the metric (0 to 100) of text i with text j as its reference
 CHRF_ORDER, CHRF_BETA = 6, 2  # as in sacrebleu's "chrf"
 COLUMNS = 2**12  # n-grams compared at a time
@@ -90,11 +89,15 @@ def chrf_table(texts: Sequence[str]) -> AgreementTable:
     chrF = 100 (1 + beta²) P R / (beta² P + R), P and R the means of precision and recall over the orders 1 to 6 that
     both texts have n-grams of; whitespace plays no part.
     """
-    grams = [_occurrences("".join(text.split())) for text in texts]
+    chars = grams = _numbered([_code_points("".join(text.split())) for text in texts])
+    n_chars = 1 + max((int(of_text.max()) for of_text in chars if of_text.size), default=0)
     precisions, n_orders = np.zeros((len(texts), len(texts))), np.zeros((len(texts), len(texts)))
-    for of_texts in zip(*grams, strict=True):
-        sizes = np.array([len(of_text) for of_text in of_texts])
-        precisions += _common(of_texts) / np.maximum(sizes, 1)[:, None]
+    for order in range(1, CHRF_ORDER + 1):
+        if order > 1:  # an n-gram is a shorter one and a character
+            longer = [gram[:-1] * n_chars + char[order - 1 :] for gram, char in zip(grams, chars, strict=True)]
+            grams = _numbered(longer)
+        sizes = np.array([len(of_text) for of_text in grams])
+        precisions += _common(grams) / np.maximum(sizes, 1)[:, None]
         n_orders += np.outer(sizes > 0, sizes > 0)
     precisions /= np.maximum(n_orders, 1)
     recalls, factor = precisions.T, CHRF_BETA**2
@@ -104,33 +107,39 @@ def chrf_table(texts: Sequence[str]) -> AgreementTable:
     return table
 
 
-def _occurrences(text: str) -> list[set[object]]:
-    """For each order, the text's n-grams as a set; a repeated one stands in it with the number of its occurrence.
-
-    Two such sets have in common as many elements as the texts share n-grams, repetitions counted.
-    """
-    grams: list[set[object]] = []
-    for order in range(1, CHRF_ORDER + 1):
-        counts = Counter(text[start : start + order] for start in range(len(text) - order + 1))
-        repeated = ((gram, number) for gram, count in counts.items() for number in range(1, count))
-        grams.append({*counts, *repeated})
-    return grams
+def _code_points(text: str) -> Numbers:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
 
 
-def _common(sets: Sequence[set[object]]) -> npt.NDArray[np.float64]:
-    """[i, j]: how many elements the sets i and j have in common."""
-    holders = Counter(chain.from_iterable(sets))
-    shared = (element for element, n_holders in holders.items() if n_holders > 1)
-    column_of = {element: column for column, element in enumerate(shared)}
-    held = [[column_of[element] for element in elements if element in column_of] for elements in sets]
-    columns, rows = (
-        np.array(list(chain.from_iterable(held)), np.int64),
-        np.repeat(np.arange(len(sets)), [*map(len, held)]),
-    )
-    common = np.diag([float(len(elements) - len(of_set)) for elements, of_set in zip(sets, held, strict=True)])
-    for start in range(0, len(column_of), COLUMNS):
+def _numbered(of_texts: Sequence[Numbers]) -> list[Numbers]:
+    """The same values as numbers from 0 on, so that products of them stay small."""
+    _, numbers = np.unique(np.concatenate(of_texts), return_inverse=True)
+    return np.split(numbers, np.cumsum([len(of_text) for of_text in of_texts])[:-1])
+
+
+def _common(grams: Sequence[Numbers]) -> npt.NDArray[np.float64]:
+    """[i, j]: how many n-grams the texts i and j have in common, repetitions counted."""
+    rows = np.repeat(np.arange(len(grams)), [*map(len, grams)])
+    _, columns, n_holders = np.unique(_occurrences(grams), return_inverse=True, return_counts=True)
+    is_shared = n_holders[columns] > 1
+    common = np.diag(np.bincount(rows[~is_shared], minlength=len(grams)).astype(np.float64))
+    rows, columns = rows[is_shared], (np.cumsum(n_holders > 1) - 1)[columns[is_shared]]
+    n_columns = 1 + columns.max(initial=-1)
+    for start in range(0, n_columns, COLUMNS):
         within = (columns >= start) & (columns < start + COLUMNS)
-        member = np.zeros((len(sets), min(COLUMNS, len(column_of) - start)), np.float32)  # its counts are exact
+        member = np.zeros((len(grams), min(COLUMNS, n_columns - start)), np.float32)  # its counts are exact
         member[rows[within], columns[within] - start] = 1
         common += member @ member.T
     return common
+
+
+def _occurrences(grams: Sequence[Numbers]) -> Numbers:
+    """The n-grams of all texts, sorted in each, those that a text repeats as different numbers.
+
+    So the elements that two texts share are as many as their n-grams in common.
+    """
+    longest = 1 + max(map(len, grams))
+    ordered = [np.sort(of_text) for of_text in grams]
+    return np.concatenate(
+        [row * longest + np.arange(len(row)) - np.searchsorted(row, row) for row in ordered], dtype=np.int64
+    )
