@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from paddlenlp.trainer.trainer_utils import get_cosine_schedule_with_warmup
 from support.rl_processes import TinyWorld, entry_command, one_rank, run
 
 from grrm.errors import UserError
+from grrm.paddlenlp_api.files import logger
 from grrm.training.callbacks import (
     DecaysToFloor,
     StopsAtDivergence,
@@ -95,5 +97,7 @@ def test_a_log_file_on_a_full_disk_prints_no_traceback(tmp_path, capsys):
     with pytest.raises(OSError, match="no room"), failures_in_log():
         raise OSError("no room")
     assert capsys.readouterr().err == ""
+    logger.logger.handlers[-1].handle(logging.makeLogRecord({"msg": "%d steps", "args": ("some",)}))
+    assert "Traceback" in capsys.readouterr().err  # a defect is told
     with suppress(OSError):  # for the line that is still to be written
         quiet_paddlenlp(tmp_path, is_first=False)

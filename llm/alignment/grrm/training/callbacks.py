@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,7 +83,9 @@ class _LogFile(logging.FileHandler):
     """A log file that goes on without a line for which the disk has no room: what must be saved fails by itself."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Print no traceback."""
+        """Print no traceback of an OSError; a message that cannot be formatted is told as ever."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
 
 
 def quiet_paddlenlp(folder: str | Path, is_first: bool) -> None:
