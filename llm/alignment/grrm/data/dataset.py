@@ -236,7 +236,7 @@ def _row(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"{path} line {number} is not a JSON object; each line must be one, with its keys and values")
     if half:
-        raise UserError(f"{path} line {number} has {half!r}, half of a character; mend or remove the line")
+        raise UserError(f"{path} line {number} {half}")
     return row
 
 

@@ -70,8 +70,7 @@ def json_lines_table(path: Path) -> RowTable:
             except (ValueError, RecursionError):
                 kind = "JSON"
             if half:
-                message = f"{path} line {number} has {half!r}, half of a character; mend or remove the line"
-                yield RowError(message, "the line has half of a character")
+                yield RowError(f"{path} line {number} {half}", "the line has half of a character")
             elif isinstance(value, dict):
                 yield value
             else:
@@ -82,9 +81,9 @@ def json_lines_table(path: Path) -> RowTable:
 
 
 def half_character(text: str, value: Any) -> str | None:
-    """A lone surrogate that JSON `text` escapes, so that its `value` cannot be encoded; None without one."""
+    """The end of the sentence on JSON `text` that escapes a lone surrogate, in its `value`; None without one."""
     match = _HALF.search(json.dumps(value, ensure_ascii=False)) if "\\u" in text else None
-    return match[0] if match else None
+    return f"has {match[0]!r}, half of a character; mend or remove the line" if match else None
 
 
 def json_table(path: Path) -> RowTable:
