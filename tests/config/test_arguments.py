@@ -191,6 +191,15 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             {"rollout_max_staleness": 2},
             "rollout_max_staleness has no effect without rollout_backend fastdeploy or vllm",
         ),
+        (
+            {
+                "rollout_backend": "vllm",
+                "rollout_servers": "http://h:1",
+                "rollout_servers_sleep": True,
+                "rollout_ahead": 1,
+            },
+            "rollout_ahead 1 uses servers while the policy trains",
+        ),
         ({"ptx_coeff": 0.1}, "ptx_coeff: 0.1 is not supported"),
         ({"top_p": 0.9}, "allow_biased_sampling"),
         ({"repetition_penalty": 1.1}, "allow_biased_sampling"),

@@ -82,7 +82,7 @@ class Trainer:
             write_snapshot(self.folder, weights, version)
             return self.folder
         place = self.folder / f"step-{version}"
-        place.mkdir()
+        place.mkdir(exist_ok=True)
         save_file({"model.norm.weight": np.zeros(1, np.float32)}, place / "model.safetensors")
         return place
 
@@ -197,6 +197,43 @@ STEPS = {
     "fastdeploy": ["/v1/pause", "/v1/sleep?tags=weight", "/v1/wakeup?tags=weight"],
     "vllm": ["/pause?mode=abort&clear_cache=true", "/collective_rpc", "/resume"],
 }
+RELEASE = {
+    "fastdeploy": ["/v1/pause", "/v1/sleep?tags=weight", "/v1/sleep?tags=kv_cache"],
+    "vllm": ["/sleep?level=2&mode=abort"],
+}
+RETURN = {
+    "fastdeploy": ["/v1/wakeup?tags=kv_cache", "/v1/wakeup?tags=weight"],
+    "vllm": ["/wake_up?tags=weights", "/collective_rpc", "/wake_up?tags=kv_cache"],
+}
+
+
+@apis
+def test_a_server_has_no_memory_between_a_rollout_and_the_next_update(api, start, tmp_path, monkeypatch):
+    stop_client_clock(monkeypatch)
+    server = start(api)
+    rollouts, _ = engine(tmp_path, server, releases=True)
+    for version in (0, 1, 1):  # an evaluation follows on a step with its weights
+        server.log.clear()
+        rollouts.update_weights(version)
+        assert rollouts.generate([[3]], PARAMS)[0].logprobs[0] == -0.25 - version
+        rollouts.sleep()
+        asked = [path for path in server.log if path != "/v1/completions"]
+        assert asked == [*RELEASE[api], *RETURN[api], *RELEASE[api]]
+        with pytest.raises(UserError, match=r"did not answer|deadline"):
+            rollouts.generate([[3]], PARAMS)
+
+
+@apis
+def test_a_server_that_keeps_its_memory_stops_the_run(api, start, tmp_path, monkeypatch):
+    stop_client_clock(monkeypatch)
+    server = start(api)
+    rollouts, _ = engine(tmp_path, server, releases=True)
+    rollouts.update_weights()
+    server.failing.add(RELEASE[api][-1])
+    with pytest.raises(UserError, match=rf"generation server {server.url} did not answer to drop"):
+        rollouts.sleep()
+
+
 TAKE_OVER = {"fastdeploy": STEPS["fastdeploy"][2], "vllm": STEPS["vllm"][1]}
 
 

@@ -142,6 +142,17 @@ def test_a_server_draws_with_the_weights_of_each_step(api: str, start: Any, worl
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("api", ["fastdeploy", "vllm"])
+def test_servers_sleep_while_both_ranks_train(api: str, start: Any, world: TinyWorld, tmp_path: Path) -> None:
+    server = start(api)
+    words = entry_command(world, tmp_path / "out", rollout_servers_sleep="true", **settings(tmp_path, server))
+    run(two_ranks(words, tmp_path))
+    check(tmp_path / "out", api)
+    assert server.loaded == ["step-0", "step-1", "step-2"]
+    assert server.paused
+
+
+@pytest.mark.slow
 def test_a_server_draws_a_step_ahead_while_the_trainer_updates(start: Any, world: TinyWorld, tmp_path: Path) -> None:
     server = start("vllm")
     run(one_rank(entry_command(world, tmp_path / "out", rollout_ahead="1", **settings(tmp_path, server))))

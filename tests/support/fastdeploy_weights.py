@@ -78,6 +78,7 @@ class Worker:
         self._folder, self._expected, self._gpu = folder, expected, gpu
         self.weights: Weights = {}
         self.is_running = self._is_sleeping = False
+        self.has_cache = True
         self.steps: list[str] = []
 
     def start(self) -> None:
@@ -92,19 +93,28 @@ class Worker:
         if missing := self._shapes().keys() - self.weights.keys():
             raise RuntimeError(f"parameters not initialized: {', '.join(sorted(missing)[:3])}")
 
-    def sleep(self, tags: str) -> None:
-        """Drop the weights, unless that was done before."""
-        if tags != "weight":
-            raise ValueError(f"only weights are put to sleep here, not {tags}")
-        if not self._is_sleeping:
+    def sleep(self, tag: str) -> None:
+        """Drop the weights or the KV cache, unless that was done before."""
+        if tag == "kv_cache":
+            self.has_cache = False
+        elif tag != "weight":
+            raise ValueError(f"a server leaves out the second of several tags where it has done the first: {tag}")
+        elif not self._is_sleeping:
             self.weights.clear()
             self._is_sleeping = True
 
-    def wakeup(self, tags: str) -> None:
-        """Read the weights again, unless they are there. Parameters that the files leave out are not noticed."""
-        if tags != "weight":
-            raise ValueError(f"only weights are woken here, not {tags}")
-        if self._is_sleeping:
+    def wakeup(self, tag: str) -> None:
+        """Make the KV cache, or read the weights again unless they are there; parameters may be left out unnoticed.
+
+        Raises RuntimeError for weights before the KV cache, which CUDA graphs need.
+        """
+        if tag == "kv_cache":
+            self.has_cache = True
+        elif tag != "weight":
+            raise ValueError(f"a server leaves out the second of several tags where it has done the first: {tag}")
+        elif not self.has_cache:
+            raise RuntimeError("Waking up [weight] alone is not supported when CUDA Graph is enabled")
+        elif self._is_sleeping:
             self._read()
             self._is_sleeping = False
 

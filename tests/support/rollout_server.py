@@ -132,6 +132,7 @@ class RolloutServer(LocalServer):
     failing: set[str] = field(default_factory=set)
     version: int | None = None
     paused: bool = False
+    asleep: set[str] = field(default_factory=set)  # of vLLM: what has no memory
     expected: Shapes | None = None
     gpu: int = 0
     max_model_len: int = 2**20
@@ -222,12 +223,26 @@ class RolloutServer(LocalServer):
         if path == "/resume":
             self.paused = False
             return {"status": "resumed"}
+        if parts.path in ("/sleep", "/wake_up"):
+            return self.change_sleep(parts.path, dict(parse_qsl(parts.query)))
         if path != "/collective_rpc":
             raise Refused(404, f"no route {path}")
         if not self.paused:
             raise Refused(500, "requests under way would go on with other weights")
+        if "weights" in self.asleep:
+            raise Refused(500, "there is no memory for weights")
         self.take_over(Path(VllmRpc.model_validate_json(content).kwargs.weights_path))
         return {"results": [None]}
+
+    def change_sleep(self, path: str, query: dict[str, str]) -> dict[str, Any]:
+        """As vLLM's executor does: what is done already is left out, and only all memory together resumes."""
+        if path == "/sleep":
+            assert query == {"level": "2", "mode": "abort"}
+            self.paused, self.asleep = True, {"weights", "kv_cache"}
+            return {"status": "sleeping", "level": 2}
+        self.asleep -= {query["tags"]}
+        self.paused = self.paused and bool(self.asleep)
+        return {"status": "sleeping" if self.asleep else "awake", "tags": [query["tags"]]}
 
     def take_over(self, folder: Path) -> None:
         """Names other than the server's own would leave its weights as they are."""
@@ -246,6 +261,8 @@ class RolloutServer(LocalServer):
         if of_fastdeploy:
             self.start_worker()
             try:
+                if not self.worker.has_cache:
+                    raise RuntimeError("there is no KV cache")
                 self.worker.check_weights()
             except RuntimeError as error:
                 raise Refused(500, str(error)) from error

@@ -85,6 +85,12 @@ def check_rollout_servers(config: RLConfig, explicit: Set[str], problems: Proble
             checked_url(url, "rollout_servers", "http://127.0.0.1:8000")
     if config.rollout_quant_type:
         problems.add(f"rollout_quant_type has no effect with rollout_backend {config.rollout_backend}; remove the key.")
+    for key in ("rollout_ahead", "rollout_max_staleness"):
+        if config.rollout_servers_sleep and getattr(config, key):
+            problems.add(
+                f"{key} {getattr(config, key)} uses servers while the policy trains; set it to 0, or "
+                "rollout_servers_sleep: false."
+            )
     if config.rollout_backend == "fastdeploy" and config.min_dec_len:
         problems.add(
             f"min_dec_len {config.min_dec_len} is not kept by FastDeploy for stop tokens other than the checkpoint's "

@@ -2,7 +2,8 @@
 
 Written against FastDeploy 2.6 (entrypoints/openai/protocol.py, docs/features/weight_update.md at d533d0c, and the
 worker's rl/dynamic_weight_manager.py at 49fe57c) and vLLM 0.16 (entrypoints/openai, entrypoints/serve/rlhf, the
-worker's reload_weights). One prompt a request: FastDeploy adds up the log-probabilities of all prompts of a request.
+worker's reload_weights; for sleeping 0.32). One prompt a request: FastDeploy adds up the log-probabilities of all
+prompts of a request.
 """
 
 from __future__ import annotations
@@ -75,8 +76,15 @@ class RolloutApi(ABC):
         """The fields that only this kind of server has, or has a meaning of its own for."""
 
     @abstractmethod
-    def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
-        """Pause, take over the model folder `weights`, go on; the last is asked of a server that failed as well."""
+    def release(self) -> tuple[Call[None], ...]:
+        """Give up the memory of weights and KV cache; each may be asked again."""
+
+    @abstractmethod
+    def steps(self, weights: Path, *, releases: bool = False) -> tuple[Call[None], ...]:
+        """Pause, take over the model folder `weights`, go on; the last is asked of a server that failed as well.
+
+        With `releases`, those of `release` come first, whether they were asked before or not.
+        """
 
     @abstractmethod
     def check(self, params: SamplingParams) -> None:
@@ -152,17 +160,24 @@ class FastDeployApi(RolloutApi):
             "temp_scaled_logprobs": params.logprobs and params.temperature != 0,
         }
 
-    def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
+    def release(self) -> tuple[Call[None], ...]:
+        """Each tag has a request of its own: asked for both, a server that has done the one leaves out the other."""
+        return (*self._dropped(), _step("to drop its KV cache", "/v1/sleep?tags=kv_cache"))
+
+    def steps(self, weights: Path, *, releases: bool = False) -> tuple[Call[None], ...]:
         """Weights are dropped, then read again from the server's own model folder, and the engine goes on by itself.
 
-        Each may be asked again: a server leaves out what it has done. Pausing empties the prefix cache. The KV cache
-        keeps its memory: asked for both at once, a server that has the one would not read the other.
+        Each may be asked again: a server leaves out what it has done. Pausing empties the prefix cache. CUDA graphs are
+        captured as weights return, which takes the KV cache.
         """
+        before = (*self.release(), _step("to make a KV cache", "/v1/wakeup?tags=kv_cache"))
         return (
-            _step("to pause", "/v1/pause"),
-            _step("to drop its weights", "/v1/sleep?tags=weight"),
+            *(before if releases else self._dropped()),
             _step("to take over weights", "/v1/wakeup?tags=weight"),
         )
+
+    def _dropped(self) -> tuple[Call[None], ...]:
+        return _step("to pause", "/v1/pause"), _step("to drop its weights", "/v1/sleep?tags=weight")
 
 
 class VllmApi(RolloutApi):
@@ -184,14 +199,18 @@ class VllmApi(RolloutApi):
         """Only the tokens in stop_token_ids end a completion."""
         return {"max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens, "ignore_eos": True}
 
-    def steps(self, weights: Path) -> tuple[Call[None], Call[None], Call[None]]:
-        """Pausing empties the prefix cache, whose values are of the old weights."""
+    def release(self) -> tuple[Call[None], ...]:
+        """Level 2 keeps no copy of the weights."""
+        return (_step("to drop weights and KV cache", "/sleep?level=2&mode=abort"),)
+
+    def steps(self, weights: Path, *, releases: bool = False) -> tuple[Call[None], ...]:
+        """Pausing empties the prefix cache, whose values are of the old weights; so does dropping them."""
         update = {"method": "reload_weights", "kwargs": {"weights_path": str(weights)}}
-        return (
-            _step("to pause", "/pause?mode=abort&clear_cache=true"),
-            _step("to take over weights", "/collective_rpc", update),
-            _step("to go on", "/resume"),
-        )
+        reload = _step("to take over weights", "/collective_rpc", update)
+        if not releases:
+            return _step("to pause", "/pause?mode=abort&clear_cache=true"), reload, _step("to go on", "/resume")
+        memory = _step("to make room for weights", "/wake_up?tags=weights")
+        return *self.release(), memory, reload, _step("to go on", "/wake_up?tags=kv_cache")
 
 
 ROLLOUT_APIS: dict[str, RolloutApi] = {api.name: api for api in (FastDeployApi(), VllmApi())}

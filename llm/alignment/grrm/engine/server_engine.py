@@ -76,6 +76,9 @@ class ServerEngine(Engine):
     is updated at the next one; an answer from older weights is refused. No server stays paused by a failed update.
 
     `check` is made after every update, with every server that took part in it.
+
+    With `releases`, servers have no memory for weights and KV cache from `sleep` to the next update, which then reads
+    the weights again: for servers on the trainer's devices.
     """
 
     is_remote = True
@@ -92,7 +95,9 @@ class ServerEngine(Engine):
         max_staleness: int = 0,
         model: str | None = None,
         check: WeightsCheck | None = None,
+        releases: bool = False,
     ) -> None:
+        self._releases, self._is_asleep = releases, False
         self._client, self._api, self._model, self._check = client, api, model, check
         self._vocab_size, self._max_positions = vocab_size, max_positions
         self._publish, self._together, self._max_staleness = publish, together, max_staleness
@@ -109,13 +114,24 @@ class ServerEngine(Engine):
         Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough,
         and when one does not pass the check of its weights.
         """
-        if self._published[-1:] == [version]:
+        if self._published[-1:] == [version] and not self._is_asleep:
             return
         folder = self._publish(version)
         self._published.append(version)
         self._versions = self._together(lambda: self._update_servers(folder, version))
+        self._is_asleep = False
         if self._check is not None:
             self._verify(self._check, version)
+
+    def sleep(self) -> None:
+        """Have every server give up its memory, with `releases`, once all ranks have sampled. A collective.
+
+        Raises UserError, on every rank, when one does not.
+        """
+        if self._releases:
+            self._together(lambda: None)  # a rank that still samples is waited for
+            self._together(self._release)
+            self._is_asleep = True
 
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
         """See `Engine.generate`; `on_finished` is called from the threads of the requests.
@@ -201,18 +217,25 @@ class ServerEngine(Engine):
         for url, error in failed.items():
             logger.warning("rollout server %s is not up to date: %s", url, error)
 
+    def _release(self) -> None:
+        deadline = time.monotonic() + self._client.deadline_s
+        for step in self._api.release():
+            for answer in self._client.ask_each(self._client.pool.urls, step, deadline).values():
+                if isinstance(answer, NoAnswer):
+                    raise answer
+
     def _update_servers(self, folder: Path, version: int) -> dict[str, int]:
         """The version that each server has after this."""
         deadline = time.monotonic() + self._client.deadline_s
         versions, remaining, failed = dict(self._versions), self._client.pool.urls, {}
-        steps = self._api.steps(folder)
+        steps = self._api.steps(folder, releases=self._releases)
         paused = set(remaining)
         try:
             for number, step in enumerate(steps):
                 step.patient = not self._max_staleness  # others need not wait for a server that may miss an update
                 answers = self._client.ask_each(remaining, step, deadline)
                 unanswered = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
-                if number > 0:  # it has old weights, new ones or parts of both
+                if number > 0 or self._is_asleep:  # it has old weights, new ones, parts of both or none
                     versions.update(dict.fromkeys(unanswered, _UNKNOWN))
                 failed.update(unanswered)
                 remaining = [url for url in remaining if url not in unanswered]

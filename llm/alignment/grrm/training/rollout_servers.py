@@ -74,6 +74,7 @@ def build_server_engine(
         max_staleness=config.rollout_max_staleness,
         model=config.rollout_model_name,
         check=check,
+        releases=config.rollout_servers_sleep,
     )
 
 

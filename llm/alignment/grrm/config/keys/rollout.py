@@ -167,6 +167,9 @@ class RolloutServersConfig(Section):
         None, "shared folder for weight updates; FastDeploy's --model", means="rollout_weights in output_dir"
     )
     rollout_max_staleness: int = key(0, "weight updates that a server may have missed", unit="updates", ge=0, le=1000)
+    rollout_servers_sleep: bool = key(
+        False, "servers give up weights and KV cache while the policy trains, on devices that they share with it"
+    )
     rollout_check_limit: float = key(
         None,
         "stop when, after a weight update, a server's log-probs differ from the trainer's by more on average; 0: off",
