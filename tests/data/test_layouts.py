@@ -70,6 +70,12 @@ def comma_separated(folder: Path) -> UserRows:
     return UserRows(folder / "rows.csv")
 
 
+def semicolon_separated(folder: Path) -> UserRows:
+    with (folder / "rows.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter=";").writerows([COLUMNS, *ROWS])
+    return UserRows(folder / "rows.csv")
+
+
 def comma_separated_by_language(folder: Path) -> UserRows:
     with gzip.open(folder / "rows.csv.gz", "wt", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("de", "en"), *((de, en) for en, de in PAIRS)])
@@ -158,7 +164,8 @@ def xliff_2(folder: Path) -> UserRows:
 LAYOUTS: list[Callable[[Path], UserRows]] = [
     *(parquet, feather, shards, saved_data_set, nested_column, part_of_a_column),
     *(json_lines, json_lines_with_another_ending, json_list, json_of_a_list),
-    *(comma_separated, comma_separated_by_language, tab_separated, lines_of_two_files, memory, xliff_1, xliff_2),
+    *(comma_separated, semicolon_separated, comma_separated_by_language, tab_separated),
+    *(lines_of_two_files, memory, xliff_1, xliff_2),
 ]
 
 
@@ -212,6 +219,14 @@ def test_a_file_that_cannot_be_used_is_told_with_its_remedy(name, content, optio
     with pytest.raises(UserError, match=message) as caught:
         list(iter_raw_rows(UserRows(tmp_path / name, **options)))
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("text", ["en,de\nday,Tag für Tag\n", "en,für\na,b\n"])
+def test_a_table_in_another_encoding_is_told_with_its_remedy(encoding, text, tmp_path):
+    (tmp_path / "a.csv").write_text(text, encoding=encoding)
+    with pytest.raises(UserError, match=r"a\.csv cannot be read to its end .*; save it as UTF-8"):
+        list(iter_raw_rows(UserRows(tmp_path / "a.csv", src_lang="en", trg_lang="de")))
 
 
 def test_half_of_a_character_is_told_with_its_line(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from grrm.errors import UserError
 
 ROWS_PER_BATCH = 8192
 _SHOWN = 5
+_IN_OTHER_BYTES = re.compile(r"utf-?8", re.IGNORECASE)
+_OTHER_DELIMITERS = ";\t"  # of CSV: spreadsheets write them where the comma is the decimal point
 _QUOTED = r'^"([^"]|"")*""([^"]|"")*"$'
 
 
@@ -27,7 +30,8 @@ def arrow_errors(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; give the path of a file") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read to its end ({first_line(error)}); get the file again") from error
+        remedy = "save it as UTF-8" if _IN_OTHER_BYTES.search(str(error)) else "get the file again"
+        raise UserError(f"{path} cannot be read to its end ({first_line(error)}); {remedy}") from error
 
 
 def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
@@ -79,6 +83,8 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
 
     Values of CSV may be quoted and hold line breaks. In TSV each line is a row and quotes are part of the text; a value
     that is quoted as in CSV is an error. Rows with too many or too few values are one error at the end of the file.
+
+    CSV whose header has semicolons or tabs and no comma is divided at these.
     """
     is_csv = delimiter == ","
     invalid: list[tuple[int, int]] = []
@@ -117,6 +123,9 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
 
     with arrow_errors(path):
         names = opened(None).schema.names
+        if is_csv and len(names) == 1 and (others := [mark for mark in _OTHER_DELIMITERS if mark in names[0]]):
+            delimiter = others[0]
+            names = opened(None).schema.names
     return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), batches)
 
 
