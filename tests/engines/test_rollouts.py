@@ -58,6 +58,17 @@ def test_a_server_that_was_paused_is_used(policy_world: TinyWorld, vllm: EngineS
     check(tmp_path / "out")
 
 
+def test_a_server_that_sleeps_while_the_policy_trains_has_the_weights_of_each_step(
+    policy_world: TinyWorld, vllm: EngineServer, tmp_path: Path
+) -> None:
+    """On a CPU vLLM keeps its memory, but takes the same calls; the second run finds it asleep."""
+    for name in ("first", "second"):
+        run(one_rank(command(policy_world, tmp_path / name, vllm, rollout_servers_sleep="true")))
+        check(tmp_path / name)
+        assert json.loads(vllm.ask("/is_sleeping"))["is_sleeping"]
+    vllm.ask("/wake_up", b"")  # for other tests
+
+
 def test_an_output_layer_that_the_server_keeps_is_noticed(
     policy_world: TinyWorld, vllm: EngineServer, tmp_path: Path
 ) -> None:
