@@ -177,7 +177,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"rl_algorithm": "ppo", "critic_tokenizer_alpha": 2.0}, "the critic reads the policy's tokens; remove the"),
         ({"rl_algorithm": "ppo", "use_tgt_len_value": True}, "a value follows from prompt and response alone"),
         ({"rl_algorithm": "ppo", "critic_min_learning_rate": 1e-9}, "critic_min_learning_rate is not supported with"),
-        ({"virtual_pp_degree": 2}, "Paddle interleaves micro-batches of one shape"),
+        ({"virtual_pp_degree": 2}, "virtual_pp_degree 2 takes pipeline_parallel_degree 3 or more in Paddle"),
         ({"no_cuda": True}, "set device: cpu"),
         ({"rollout_backend": "fastdeploy", "min_dec_len": 0}, "rollout_backend fastdeploy needs rollout_servers; give"),
         ({"rollout_backend": "fastdeploy", "rollout_servers": "http://h:1"}, "set min_dec_len: 0"),

@@ -56,6 +56,19 @@ def test_stages_save_unified_checkpoints_and_share_their_data() -> None:
         prepared(SFTConfig, processes=3)
 
 
+def test_stages_of_several_pieces_take_as_many_micro_batches_as_paddle_runs_them_on() -> None:
+    pieces = ["--pipeline_parallel_degree=3", "--virtual_pp_degree=2"]
+    for n in (3, 6, 7):
+        prepared(SFTConfig, *pieces, f"--gradient_accumulation_steps={n}", processes=3)
+    rl = [*pieces, "--global_batch_size=4", "--rollout_n=4"]
+    prepared(RLConfig, *rl, "--per_device_train_batch_size=2", processes=3)
+    sentence = "takes 3 micro-batches an optimizer step, or 6 and more, and there are 4"
+    with pytest.raises(UserError, match=sentence):
+        prepared(SFTConfig, *pieces, "--gradient_accumulation_steps=4", processes=3)
+    with pytest.raises(UserError, match=sentence):
+        prepared(RLConfig, *rl, "--per_device_train_batch_size=4", processes=3)
+
+
 def test_memory_of_stages_is_not_planned() -> None:
     config = prepared(RLConfig).config
     assert memory_rows(config, None, 4, None) == [("memory", "unknown", "not planned for stages of a pipeline")]

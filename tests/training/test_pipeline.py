@@ -49,13 +49,26 @@ ELSEWHERE = pytest.mark.scale  # what `make test-scale` runs of these matrices
 KINDS = ["qwen2, tied", *(pytest.param(kind, marks=ELSEWHERE) for kind in ("qwen2", "llama"))]
 
 
+PIECES = {"pipeline_parallel_degree": "3", "virtual_pp_degree": "2"}
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def policy(request: pytest.FixtureRequest, world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
     """The world with a policy of three layers, which two stages have in unequal parts."""
-    model_type, _, tied = request.param.partition(", ")
-    folder = tmp_path_factory.mktemp("policy") / "policy"
+    return with_layers(3, request.param, world, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def deep(request: pytest.FixtureRequest, world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    """The world with a policy of six layers, one for each piece of `PIECES`."""
+    return with_layers(6, request.param, world, tmp_path_factory)
+
+
+def with_layers(n_layers: int, kind: str, world: TinyWorld, folders: pytest.TempPathFactory) -> TinyWorld:
+    model_type, _, tied = kind.partition(", ")
+    folder = folders.mktemp("policy") / "policy"
     shutil.copytree(world.policy, folder)
-    write_policy(folder, model_type=model_type, tie_word_embeddings=bool(tied), num_hidden_layers=3)
+    write_policy(folder, model_type=model_type, tie_word_embeddings=bool(tied), num_hidden_layers=n_layers)
     return TinyWorld(world.folder, folder, world.rl_data)
 
 
@@ -112,6 +125,25 @@ def test_supervised_training_is_that_of_one_process(policy: TinyWorld, tmp_path:
         assert_alike(tmp_path / name, tmp_path / "plain")
 
 
+def test_supervised_training_in_pieces_is_that_of_one_process(deep: TinyWorld, tmp_path: Path) -> None:
+    """With fewer than two micro-batches a stage Paddle does all forward passes first, with more it interleaves."""
+    run(one_rank(sft_command(deep, tmp_path / "plain")))
+    settings = {
+        "forward first": {"recompute": "true"},
+        "interleaved": {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "6"},
+    }
+    for name, values in settings.items():
+        run(on_ranks(3, sft_command(deep, tmp_path / name, **PIECES, **values), tmp_path / f"logs of {name}"))
+        assert_alike(tmp_path / name, tmp_path / "plain")
+
+
+def test_rl_in_pieces_is_that_of_one_process(deep: TinyWorld, tmp_path: Path) -> None:
+    settings = {**SCORED, "per_device_train_batch_size": "2"}
+    run(one_rank(entry_command(deep, tmp_path / "plain", **settings)))
+    run(on_ranks(3, entry_command(deep, tmp_path / "out", **settings, **PIECES), tmp_path / "logs"))
+    assert_alike(tmp_path / "out", tmp_path / "plain")
+
+
 @pytest.mark.parametrize(
     "settings", [pytest.param({}, marks=ELSEWHERE), {"sharding": "stage1"}], ids=["data ranks", "sharded"]
 )
@@ -138,8 +170,27 @@ def test_rl_is_that_of_one_process(policy: TinyWorld, tmp_path: Path) -> None:
 def test_training_goes_on_where_stages_stopped(
     policy: TinyWorld, tmp_path: Path, resumed: tuple[int, dict[str, str]]
 ) -> None:
+    assert_goes_on(policy, tmp_path, (2, STAGES), resumed)
+
+
+@pytest.mark.scale
+@pytest.mark.parametrize(
+    "resumed", [(3, PIECES), (2, STAGES), (1, {})], ids=["in pieces", "in stages", "in one process"]
+)
+def test_training_goes_on_where_pieces_stopped(
+    deep: TinyWorld, tmp_path: Path, resumed: tuple[int, dict[str, str]]
+) -> None:
+    unified = {"unified_checkpoint": "true"}
+    assert_goes_on(deep, tmp_path, (3, {**PIECES, **unified}), (resumed[0], {**resumed[1], **unified}))
+
+
+def assert_goes_on(
+    policy: TinyWorld, tmp_path: Path, stopped: tuple[int, dict[str, str]], resumed: tuple[int, dict[str, str]]
+) -> None:
+    """A run from the other's first checkpoint on has the same weights in the end."""
     saves = {"save_steps": "1", "save_total_limit": "3", "max_steps": "3"}
-    run(on_ranks(2, sft_command(policy, tmp_path / "whole", **saves, **STAGES), tmp_path / "logs"))
+    n_ranks, settings = stopped
+    run(on_ranks(n_ranks, sft_command(policy, tmp_path / "whole", **saves, **settings), tmp_path / "logs"))
     before = tmp_path / "whole" / "checkpoint-1"
     shutil.copytree(before, tmp_path / "out" / before.name)
     n_ranks, settings = resumed

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
+from grrm.config.derive import check_pieces
 from grrm.config.key import keys_of
 from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.keys.rollout import RolloutConfig
@@ -271,6 +272,7 @@ def check_batches(
             f"gradient_accumulation_steps {accumulation} contradicts the batch sizes, which need "
             f"{plan.gradient_accumulation_steps}; remove the key, it is derived."
         )
+    check_pieces(config, plan.gradient_accumulation_steps, problems)
     saves, updates = config.save_steps, plan.updates_per_rollout
     if config.save_strategy == "steps" and (saves < 1 or saves % updates):
         near = nearest_values(saves, lambda steps: steps % updates == 0, max(saves, 1) + updates)

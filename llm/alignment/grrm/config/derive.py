@@ -118,12 +118,28 @@ def _evaluation(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 
 def check_pipeline(config: StageConfig, problems: Problems) -> None:
-    """Notes the keys that stages of a pipeline do not work with."""
+    """Notes the keys that stages of a pipeline do not work with. The micro-batches of RL are known later."""
+    if not isinstance(config, RLConfig):
+        check_pieces(config, config.gradient_accumulation_steps, problems)
     if config.pipeline_parallel_degree <= 1:
         return
     degree = f"pipeline_parallel_degree {config.pipeline_parallel_degree}"
     for name, why in _conflicts(config).items():
         problems.add(f"{degree} is not supported with {name}: {why}; remove one of the two.")
+
+
+def check_pieces(config: StageConfig, micro_batches: int, problems: Problems) -> None:
+    """Notes stages of several pieces that Paddle does not run on so many micro-batches an optimizer step."""
+    stages, pieces = config.pipeline_parallel_degree, f"virtual_pp_degree {config.virtual_pp_degree}"
+    if config.virtual_pp_degree == 1:
+        return
+    if stages < 3:
+        problems.add(f"{pieces} takes pipeline_parallel_degree 3 or more in Paddle; raise that, or remove the key.")
+    elif micro_batches != stages and micro_batches < 2 * stages:
+        problems.add(
+            f"{pieces} takes {stages} micro-batches an optimizer step, or {2 * stages} and more, and there are "
+            f"{micro_batches}; change per_device_train_batch_size, or remove the key."
+        )
 
 
 def _conflicts(config: StageConfig) -> dict[str, str]:

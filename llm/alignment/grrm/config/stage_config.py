@@ -154,6 +154,7 @@ class DPOConfig(PreferenceConfig, PairConfig, DataConfig, FreezingConfig, Evalua
         "distributed_dataloader": refused(_LOADER, None),
         "lazy_data_processing": refused(_LOADER, None),
         "pipeline_parallel_degree": refused(_STAGES, 1),
+        "virtual_pp_degree": refused(_STAGES),
         "per_device_eval_batch_size": OURS,
         "dataloader_shuffle": OURS,
     }

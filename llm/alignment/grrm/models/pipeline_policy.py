@@ -3,10 +3,14 @@
 Every stage makes the same batches, as tensor ranks do. So only hidden states go from stage to stage: each has the
 positions, and what a token may see, of the micro-batch that it computes. The last stage takes the hidden states of the
 response tokens, and the loss from them.
+
+A stage may have several pieces of the layers: the first stage's second piece follows on the last stage's first, and so
+on (virtual stages). Paddle then remembers one shape of messages, so micro-batches are sent as long as the longest.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,14 +41,16 @@ class _Stage:
         self.token_use = TokenUse()
         self._micro_batches: Sequence[ModelInputs] = ()
         self._loss_of: LossOfStates | None = None
-        self._number = -1
         stage: Any = self
+        self._pieces = [list(piece) for piece in stage.get_model_chunks() or [stage.run_function]]
+        self._numbers = [-1] * len(self._pieces)
         if stage.shared_layers and not self.is_first:
             # Paddle marks a weight of two stages by another name than its optimizer clips by, which would count it
             # twice in the norm of all gradients.
             for parameter in stage.shared_layers.parameters():
                 parameter.is_firstly_shared = False
-        attentions = [layer.self_attn for layer in stage.run_function if hasattr(layer, "self_attn")]
+        layers = [layer for piece in self._pieces for layer in piece]
+        attentions = [layer.self_attn for layer in layers if hasattr(layer, "self_attn")]
         for attention in attentions:
             attention.rotary_emb = attentions[0].rotary_emb
 
@@ -63,8 +69,7 @@ class _Stage:
     @property
     def lm_head(self) -> Any:
         """The LM head, on the last stage."""
-        stage: Any = self
-        return stage.run_function[-1]
+        return self._pieces[-1][-1]
 
     def get_loss_fn(self, config: Any) -> Callable[..., paddle.Tensor]:
         """In place of PaddleNLP's loss of logits and labels."""
@@ -72,45 +77,67 @@ class _Stage:
 
     def begin(self, micro_batches: Sequence[ModelInputs], loss_of: LossOfStates) -> None:
         """Say what the next forward and backward passes are of, in their order."""
-        self._micro_batches, self._loss_of, self._number = micro_batches, loss_of, -1
+        self._micro_batches, self._loss_of = micro_batches, loss_of
+        self._numbers = [-1] * len(self._pieces)
 
     def forward(self, received: paddle.Tensor, chunk_id: int | None = None) -> paddle.Tensor:
-        """The stage's part of the next micro-batch: hidden states [B, T, H], at the last stage [N, H] of responses."""
-        self._number += 1
-        inputs = self._micro_batches[self._number]
-        self.token_use.add(inputs["input_ids"], inputs["positions_N"], inputs["attention_ranges_3BT"])
-        return self._through_layers(received, inputs)
+        """A piece's part of the next micro-batch: hidden states [B, T, H], behind the last layer [N, H] of responses.
+
+        Between several pieces they are [T, H], of as many tokens as the longest micro-batch has.
+        """
+        piece = chunk_id or 0
+        self._numbers[piece] += 1
+        inputs = self._micro_batches[self._numbers[piece]]
+        if piece == 0:
+            self.token_use.add(inputs["input_ids"], inputs["positions_N"], inputs["attention_ranges_3BT"])
+        if len(self._pieces) == 1:
+            return self._through_layers(received, inputs)
+        shape = inputs["input_ids"].shape
+        if not self._begins(piece):
+            received = received[: math.prod(shape)].reshape([*shape, -1])
+        hidden = self._through_layers(received, inputs, piece)
+        if self._ends(piece):
+            return hidden
+        longest = max(math.prod(other["input_ids"].shape) for other in self._micro_batches)
+        hidden_TH = hidden.reshape([-1, hidden.shape[-1]])
+        return paddle.concat([hidden_TH, paddle.zeros([longest - len(hidden_TH), hidden_TH.shape[1]], hidden.dtype)])
 
     def _loss(self, hidden_NH: paddle.Tensor, labels: Any) -> paddle.Tensor:
         assert self._loss_of is not None
-        return self._loss_of(self._number, hidden_NH)
+        return self._loss_of(self._numbers[-1], hidden_NH)
 
     @paddle.no_grad()
     def numbers_of(self, inputs: ModelInputs, numbers_of: NumbersOfStates) -> paddle.Tensor:
         """A float32 number [N] for each response token, from their hidden states. A collective of the stages."""
         stage: Any = self
         hidden = None
-        if not self.is_first:
-            shape = [*inputs["input_ids"].shape, stage.config.hidden_size]
-            hidden = receive(shape, next(iter(stage.parameters())).dtype)
-        hidden = self._through_layers(hidden, inputs)
-        if not self.is_last:
-            send(hidden)
+        for piece in range(len(self._pieces)):
+            if not self._begins(piece):
+                shape = [*inputs["input_ids"].shape, stage.config.hidden_size]
+                hidden = receive(shape, next(iter(stage.parameters())).dtype)
+            hidden = self._through_layers(hidden, inputs, piece)
+            if not self._ends(piece):
+                send(hidden)
         numbers_N = numbers_of(hidden).astype("float32") if self.is_last else None
         last = pipeline_group().nranks - 1
         return from_stage(last, numbers_N, inputs["positions_N"].shape, "float32")
 
-    def _through_layers(self, hidden: paddle.Tensor | None, inputs: ModelInputs) -> paddle.Tensor:
-        stage: Any = self
-        layers, visible = list(stage.run_function), self._visible(inputs)
-        if self.is_first:
+    def _begins(self, piece: int) -> bool:
+        return self.is_first and piece == 0
+
+    def _ends(self, piece: int) -> bool:
+        return self.is_last and piece == len(self._pieces) - 1
+
+    def _through_layers(self, hidden: paddle.Tensor | None, inputs: ModelInputs, piece: int = 0) -> paddle.Tensor:
+        layers, visible = list(self._pieces[piece]), self._visible(inputs)
+        if self._begins(piece):
             hidden = _alone(layers.pop(0)(inputs["input_ids"]))
-        if self.is_last:
+        if self._ends(piece):
             layers.pop()  # the loss reads the LM head
         for layer in layers:
             hidden = _alone(layer((hidden, *visible)))
         assert hidden is not None
-        if not self.is_last:
+        if not self._ends(piece):
             return hidden
         return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), inputs["positions_N"])
 
@@ -133,8 +160,8 @@ def _alone(output: Any) -> paddle.Tensor:
     return output[0] if isinstance(output, tuple) else output
 
 
-def check_stages(config: Any, n_stages: int) -> None:
-    """Raises UserError for an architecture without pipeline layers, and for fewer layers than stages."""
+def check_stages(config: Any, n_stages: int, n_pieces: int) -> None:
+    """Raises UserError for an architecture without pipeline layers, and for layers that do not divide."""
     if config.model_type not in PIPELINE_BASES:
         raise UserError(
             f"pipeline_parallel_degree {n_stages} is not supported for model_type {config.model_type!r}, which has no "
@@ -144,18 +171,25 @@ def check_stages(config: Any, n_stages: int) -> None:
         raise UserError(
             f"the model has {config.num_hidden_layers} layers, fewer than pipeline_parallel_degree {n_stages}: lower it"
         )
+    if n_pieces > 1 and config.num_hidden_layers % (n_stages * n_pieces):
+        raise UserError(
+            f"the model's {config.num_hidden_layers} layers do not divide into pipeline_parallel_degree {n_stages} x "
+            f"virtual_pp_degree {n_pieces} equal pieces: set virtual_pp_degree: 1, or other degrees"
+        )
 
 
-def stage_of(model: Any) -> Any:
+def stage_of(model: Any, n_pieces: int = 1) -> Any:
     """This process's stage of a whole policy, which all stages must have alike, or its tensor rank's part of that.
 
-    A collective of the stages. Raises UserError as `check_stages`.
+    The stage has `n_pieces`. A collective of the stages. Raises UserError as `check_stages`.
     """
     config = model.config
-    check_stages(config, pipeline_group().nranks)
+    check_stages(config, pipeline_group().nranks, n_pieces)
+    config.virtual_pp_degree = n_pieces
     base = PIPELINE_BASES[config.model_type]
     with no_init_weights():
         stage = type(base.__name__, (_Stage, base), {"__module__": base.__module__})(config)
+    del config.virtual_pp_degree  # it is of this run, not of the model
     stored = model.state_dict()
     for name, parameter in stage.state_dict().items():
         parameter.set_value(own_part(stored[name], parameter))

@@ -45,7 +45,7 @@ def from_stage(stage: int, tensor: paddle.Tensor | None, shape: Sequence[int], d
 
 
 def receive(shape: Sequence[int], dtype: Any) -> paddle.Tensor:
-    """Wait for a tensor that the stage before this one sends."""
+    """Wait for a tensor that the stage before this one sends; before the first comes the last."""
     group = pipeline_group()
     tensor = paddle.empty(list(shape), dtype)
     dist.recv(tensor, src=group.ranks[group.rank - 1], group=group)
@@ -53,6 +53,6 @@ def receive(shape: Sequence[int], dtype: Any) -> paddle.Tensor:
 
 
 def send(tensor: paddle.Tensor) -> None:
-    """Send to the stage behind this one."""
+    """Send to the stage behind this one; behind the last comes the first."""
     group = pipeline_group()
-    dist.send(tensor, dst=group.ranks[group.rank + 1], group=group)
+    dist.send(tensor, dst=group.ranks[(group.rank + 1) % group.nranks], group=group)

@@ -81,7 +81,7 @@ def divide(model: Any, args: TrainingArguments) -> Any:
         return part_of(model, settings)
     for name, value in settings.items():
         setattr(model.config, name, value)
-    return stage_of(model)
+    return stage_of(model, args.stage_keys["virtual_pp_degree"])
 
 
 def load_reference(directory: str, args: TrainingArguments) -> Any:

@@ -45,13 +45,17 @@ class PipelineSteps:
         data = model._prepare_training(repeat((None, None)), trainer.optimizer, trainer.lr_scheduler)
         model.optimizer = model.lr_scheduler = None  # Trainer takes the step
         with trainer.autocast_smart_context_manager():
-            loss = model.forward_backward_pipeline(data)
+            loss = model.forward_backward_pipeline(data, None)
         return loss.detach().reshape([])
 
 
 def _set_up(model: Any, n_micro_batches: int) -> None:
-    """Let Paddle's pipeline run so many micro-batches, of any shapes: each is sent before its numbers."""
+    """Let Paddle's pipeline run so many micro-batches.
+
+    They may be of any shapes, as each is sent before its numbers; those of several pieces have the shape of the step.
+    """
+    has_pieces = model._layers.get_num_virtual_stages() > 1
     model.accumulate_steps = n_micro_batches
     model._init_user_hooks()
-    model._p2p_helper = P2pHelper(use_cache=False, dynamic_shape=True)
-    model._dynamic_shape = True
+    model._p2p_helper = P2pHelper(use_cache=has_pieces, dynamic_shape=not has_pieces)
+    model._dynamic_shape, model._using_cache = not has_pieces, has_pieces

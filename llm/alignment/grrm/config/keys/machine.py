@@ -61,6 +61,7 @@ class ParallelConfig(Section):
     pipeline_parallel_degree: int = key(
         -1, "ranks that the layers are divided among, as stages of a pipeline", by=TRAINER, unit="ranks"
     )
+    virtual_pp_degree: int = key(1, "pieces that a stage has of the layers; above 1 takes three stages", ge=1, le=1024)
     pipeline_parallel_config: str = key(
         "", "options of pipeline parallelism", by=refused("the trainer sets them; remove the key")
     )

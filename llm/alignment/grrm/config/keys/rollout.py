@@ -39,13 +39,6 @@ class PolicyConfig(Section):
     hidden_dropout_prob: float = key(0.0, "dropout of layers", by=_DROPOUT)
     attention_probs_dropout_prob: float = key(0.0, "dropout of attention", by=_DROPOUT)
     dropout_warmup_steps: int = key(0, "warm-up steps of dropout", by=_DROPOUT)
-    virtual_pp_degree: int = key(
-        1,
-        "pieces of a pipeline stage",
-        by=refused(
-            "Paddle interleaves micro-batches of one shape over three or more stages, ours differ; remove the key"
-        ),
-    )
     use_fused_head_and_loss_fn: bool = key(
         False, "fused output layer and loss", by=switch("always so where the logits would be many", off=(True, False))
     )
