@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
-from grrm.engine.api import TopTokens
-
-from .replies import INCOMPLETE, Choice, Piece, Replies
-
-ToText = Callable[[Sequence[int]], str]
+from .listing import ListedToken
+from .replies import Choice, Piece, Replies
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """The common fields of all messages about one request; with `wants_logprobs` choices carry log-probabilities.
 
-    The end token is listed as well; its text is empty.
+    The end token is listed as well, with its text.
     """
 
     request_id: str
     created: int
     model: str
-    decode: ToText
     wants_logprobs: bool
 
     def complete(self, choices: Sequence[Choice], replies: Replies) -> dict[str, Any]:
@@ -60,21 +55,21 @@ class Form:
         return [{"index": piece.index, "text": piece.text, "logprobs": logprobs, "finish_reason": piece.finish_reason}]
 
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
-        tokens = [self.decode([token_id]) for token_id in part.token_ids]
-        offsets = list(accumulate(map(len, tokens), initial=0))[:-1]
         return {
-            "tokens": tokens,
-            "token_logprobs": part.logprobs,
-            "top_logprobs": self._alternatives(part),
-            "text_offset": offsets,
+            "tokens": [token.text for token in part.listed],
+            "token_logprobs": [token.logprob for token in part.listed],
+            "top_logprobs": [self._by_text(token) for token in part.listed],
+            "text_offset": [token.offset for token in part.listed],
         }
 
-    def _alternatives(self, part: Choice | Piece) -> list[dict[str, float] | None] | None:
-        """The most probable tokens in the place of each; of those with the same text the most probable one."""
-        return [None if top is None else self._by_text(top) for top in part.top_logprobs] or None
-
-    def _by_text(self, top: TopTokens) -> dict[str, float]:
-        return {self.decode([token_id]): logprob for token_id, logprob in top[::-1]}
+    def _by_text(self, token: ListedToken) -> dict[str, float] | None:
+        """A token and its alternatives; of those with the same text the most probable one."""
+        if token.logprob is None:
+            return None
+        best = {token.text: token.logprob}
+        for text, logprob in token.top_logprobs:
+            best[text] = max(logprob, best.get(text, logprob))
+        return best
 
 
 class ChatForm(Form):
@@ -102,17 +97,15 @@ class ChatForm(Form):
         return deltas
 
     def _logprobs(self, part: Choice | Piece) -> dict[str, Any]:
-        tops = part.top_logprobs or [[]] * len(part.token_ids)
         content = [
-            self._listed(token_id, logprob) | {"top_logprobs": [self._listed(*pair) for pair in top or ()]}
-            for token_id, logprob, top in zip(part.token_ids, part.logprobs, tops, strict=True)
+            _listed(token.text, token.logprob) | {"top_logprobs": [_listed(*pair) for pair in token.top_logprobs]}
+            for token in part.listed
         ]
         return {"content": content, "refusal": None}
 
-    def _listed(self, token_id: int, logprob: float | None) -> dict[str, Any]:
-        """A token; without bytes where it is a part of a character, whose own text says nothing."""
-        text = self.decode([token_id])
-        return {"token": text, "logprob": logprob, "bytes": None if INCOMPLETE in text else list(text.encode())}
+
+def _listed(text: str, logprob: float | None) -> dict[str, Any]:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
 
 def usage(replies: Replies) -> dict[str, int]:

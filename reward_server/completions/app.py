@@ -178,7 +178,7 @@ class CompletionsApp(Application):
             stream_id=secrets.randbits(63) if params.seed is None else params.seed,
             stops=params.stops,
             streams=bool(params.stream),
-            echo=[text if isinstance(text, str) else self.model.decode(text) for text in sent] if params.echoes else (),
+            echo=[t if isinstance(t, str) else self.model.decode_all(t) for t in sent] if params.echoes else (),
             is_dry=max_tokens == 0,
         )
 
@@ -255,7 +255,6 @@ class CompletionsApp(Application):
             f"{prefix}-{uuid.uuid4().hex}",
             int(time.time()),
             self.model.name,
-            self.model.decode,
             params.wants_logprobs,
         )
 

@@ -10,26 +10,26 @@ from grrm.engine.api import UNFOLLOWED, Completion, Request, SamplingParams, Top
 from grrm.engine.constraint import Vocabulary
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
-from grrm.engine.submission import Ended, NewTokens, Submission
+from grrm.engine.submission import NewTokens, Submission
 
 from ..problems import RequestProblem
-
-INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a character of which some bytes are missing is decoded to
+from .listing import INCOMPLETE, ListedToken, TokenList, complete_characters
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """A model and what turns texts into its tokens and back.
 
-    `encode` takes a complete prompt, `decode` leaves special tokens out. `render` applies the chat template to turns;
-    it raises ValueError for turns that the template refuses, and is None where there is no template. `vocabulary` is
-    there if answers can be constrained.
+    `encode` takes a complete prompt, `decode` leaves special tokens out and `decode_all` does not. `render` applies the
+    chat template to turns; it raises ValueError for turns that the template refuses, and is None where there is no
+    template. `vocabulary` is there if answers can be constrained.
     """
 
     name: str
     scheduler: BatchScheduler
     encode: Callable[[str], list[int]]
     decode: Callable[[Sequence[int]], str]
+    decode_all: Callable[[Sequence[int]], str]
     stop_token_ids: tuple[int, ...]
     render: Callable[[Sequence[dict[str, str]]], str] | None = None
     vocabulary: Vocabulary | None = None
@@ -37,17 +37,16 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The new part of choice `index`: text, and the sampled tokens with their log-probabilities; at the end a reason.
+    """The new part of choice `index`: text, the number of tokens sampled, the same listed; at the end a reason.
 
-    `top_logprobs` has the alternatives of each of these tokens, where they are asked for.
+    `listed` is empty where no log-probabilities are asked for.
     """
 
     index: int
     text: str
-    token_ids: list[int]
-    logprobs: Sequence[float | None]  # none of the first token of a prompt
+    n_tokens: int
+    listed: Sequence[ListedToken] = ()
     finish_reason: str | None = None
-    top_logprobs: Sequence[TopTokens | None] = ()
 
 
 @dataclass(slots=True)
@@ -55,17 +54,13 @@ class Choice:
     """All of one choice so far."""
 
     text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float | None] = field(default_factory=list)
+    listed: list[ListedToken] = field(default_factory=list)
     finish_reason: str | None = None
-    top_logprobs: list[TopTokens | None] = field(default_factory=list)
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
         self.text += piece.text
-        self.token_ids += piece.token_ids
-        self.logprobs += piece.logprobs
-        self.top_logprobs += piece.top_logprobs
+        self.listed += piece.listed
         self.finish_reason = piece.finish_reason
 
 
@@ -73,7 +68,8 @@ class ReplyText:
     """Tokens in, pieces of text out.
 
     A piece holds whole characters, and nothing that could still turn out to begin a stop text. `text` is what was given
-    out; a stop text and what follows it never is. `token_ids` are those up to the one that completed it.
+    out; a stop text, what follows it, and an incomplete character at the end never are. `token_ids` are those up to the
+    one that completed the stop text.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str] = ()) -> None:
@@ -84,21 +80,21 @@ class ReplyText:
         self.text, self.is_stopped = "", False
 
     def add(self, token_ids: Sequence[int], *, is_last: bool = False) -> str:
-        """The text that these tokens add; with `is_last` all that is left."""
+        """The text that these tokens add; with `is_last` also what may have begun a stop text."""
         pieces = []
         for token_id in token_ids:  # one by one: what comes after a stop does not count
             if self.is_stopped:
                 break
             self.token_ids.append(token_id)
-            pieces.append(self._give_out(self._new_text(is_last=False)))
+            pieces.append(self._give_out(self._new_text()))
         if is_last and not self.is_stopped:
-            pieces.append(self._give_out(self._new_text(is_last=True), is_last=True))
+            pieces.append(self._give_out("", is_last=True))
         return "".join(pieces)
 
-    def _new_text(self, is_last: bool) -> str:
+    def _new_text(self) -> str:
         earlier_text = self._decode(self.token_ids[self._begin : self._read])
         text = self._decode(self.token_ids[self._begin :])
-        if text.endswith(INCOMPLETE) and not is_last:
+        if text.endswith(INCOMPLETE):
             return ""
         self._begin, self._read = self._read, len(self.token_ids)
         return text[len(earlier_text) :]
@@ -151,7 +147,9 @@ class Replies:
         self.n_tokens = 0
         self._model, self._stops = model, stops
         self._prompts, self._choices_each = prompts, n_choices
-        self._echo, self._is_dry, self._has_tops = echo, is_dry, params.top_logprobs > 0
+        self._echo, self._is_dry, self._is_listed = echo, is_dry, params.logprobs
+        self._texts = [ReplyText(model.decode, stops) for _ in requests]
+        self._lists = [TokenList(model.decode_all) for _ in requests]
         is_scored = bool(params.top_logprobs or params.prompt_logprobs)  # only whole completions are
         self._in_pieces = streams or (bool(stops) and not is_scored and not echo)
         self._submission: Submission = model.scheduler.submit(requests, streams=self._in_pieces)
@@ -162,7 +160,6 @@ class Replies:
         Raises RequestProblem 504 where they have not within `timeout_s`, and what the engine raises.
         """
         ends = time.monotonic() + timeout_s
-        texts = [ReplyText(self._model.decode, self._stops) for _ in range(self.n_choices)]
         try:
             while self._submission.open and not is_gone():
                 if (remaining_s := ends - time.monotonic()) <= 0:
@@ -171,13 +168,11 @@ class Replies:
                 if event is None:
                     continue
                 if isinstance(event, NewTokens):
-                    piece = self._piece(event.index, texts[event.index], event.token_ids, event.logprobs)
+                    piece = self._piece(event.index, event.token_ids, event.logprobs)
                 else:
-                    piece = self._last_piece(event.index, texts[event.index], event.completion)
-                if self._is_dry:
-                    piece = Piece(piece.index, "", [], [], "length")
-                self.n_tokens += len(piece.token_ids)
-                yield self._after_prompt(piece, event.completion) if self._echo and isinstance(event, Ended) else piece
+                    piece = self._end(event.index, event.completion)
+                self.n_tokens += piece.n_tokens
+                yield piece
         finally:
             self.cancel()
 
@@ -185,38 +180,45 @@ class Replies:
         """Give up what has not ended."""
         self._submission.cancel()
 
-    def _after_prompt(self, piece: Piece, completion: Completion) -> Piece:
-        """The only piece of a choice, behind its prompt."""
-        row, scores = piece.index // self._choices_each, completion.prompt_scores
-        text = self._echo[row] + piece.text
-        if scores is None:
-            return replace(piece, text=text)
-        return replace(
-            piece,
-            text=text,
-            token_ids=[*self._prompts[row], *piece.token_ids],
-            logprobs=[None, *scores.logprobs, *piece.logprobs],
-            top_logprobs=[None, *scores.top_logprobs, *piece.top_logprobs] if self._has_tops else [],
-        )
+    def _end(self, index: int, completion: Completion) -> Piece:
+        """The last piece of a choice, behind its prompt if that is echoed."""
+        if not self._echo:
+            return self._last_piece(index, completion)
+        row, scores = index // self._choices_each, completion.prompt_scores
+        prompt = [] if scores is None else self._lists[index].add_prompt(self._prompts[row], scores)
+        piece = Piece(index, "", 0, (), "length") if self._is_dry else self._last_piece(index, completion)
+        return replace(piece, text=self._echo[row] + piece.text, listed=[*prompt, *piece.listed])
+
+    def _last_piece(self, index: int, completion: Completion) -> Piece:
+        tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
+        if reason == UNFOLLOWED:
+            message = f"the JSON schema became too complex to follow after {len(tokens) - 1} tokens: make it simpler"
+            raise RequestProblem(422, message, field="response_format")
+        if not self._in_pieces and not self._stops:
+            text = complete_characters(self._model.decode, tokens)
+            return Piece(index, text, len(tokens), self._list(index, tokens, logprobs, completion.top_logprobs), reason)
+        begin = len(self._texts[index].token_ids)
+        return self._piece(index, tokens[begin:], logprobs[begin:], reason, completion.top_logprobs[begin:])
 
     def _piece(
-        self, index: int, text: ReplyText, token_ids: list[int], logprobs: Sequence[float], reason: str | None = None
+        self,
+        index: int,
+        token_ids: list[int],
+        logprobs: Sequence[float],
+        reason: str | None = None,
+        top_logprobs: Sequence[TopTokens] = (),
     ) -> Piece:
+        text = self._texts[index]
         n_before = len(text.token_ids)
         new = text.add(token_ids, is_last=reason is not None)
         n_new = len(text.token_ids) - n_before
         if text.is_stopped:
             reason = "stop"
             self._submission.cancel(index)
-        return Piece(index, new, token_ids[:n_new], logprobs[:n_new], reason)
+        listed = self._list(index, token_ids[:n_new], logprobs[:n_new], top_logprobs[:n_new])
+        return Piece(index, new, n_new, listed, reason)
 
-    def _last_piece(self, index: int, text: ReplyText, completion: Completion) -> Piece:
-        tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
-        if reason == UNFOLLOWED:
-            message = f"the JSON schema became too complex to follow after {len(tokens) - 1} tokens: make it simpler"
-            raise RequestProblem(422, message, field="response_format")
-        if not self._in_pieces and not self._stops:
-            return Piece(index, self._model.decode(tokens), tokens, logprobs, reason, completion.top_logprobs)
-        begin = len(text.token_ids)
-        piece = self._piece(index, text, tokens[begin:], logprobs[begin:], reason)
-        return replace(piece, top_logprobs=completion.top_logprobs[begin:][: len(piece.token_ids)])
+    def _list(
+        self, index: int, token_ids: Sequence[int], logprobs: Sequence[float], top_logprobs: Sequence[TopTokens]
+    ) -> Sequence[ListedToken]:
+        return self._lists[index].add(token_ids, logprobs, top_logprobs) if self._is_listed else ()

@@ -33,7 +33,7 @@ WORK = {
     "sqm": ("rank", ("--judge", "sqm"), "judge_response"),
 }
 CUT_SHOWN = "\N{REPLACEMENT CHARACTER}"
-# The rest of a character that the limit cut, which vLLM leaves out; several replies of a row are numbered.
+# The rest of a character that the limit cut, which servers leave out; several replies of a row are numbered.
 CUT = re.compile(rf"{CUT_SHOWN}+(?=\n\n\[[1-3]\]\n|\Z)")
 
 
@@ -133,10 +133,8 @@ def check(served: Served, texts: list[str], expected: list[str]) -> None:
     if served.kind == "llama_cpp":
         pairs = zip(map(beginning, texts), map(beginning, expected), strict=True)
         assert sum(text == other for text, other in pairs) > 0.75 * N_ROWS
-    elif served.kind == "vllm":
-        assert texts == [CUT.sub("", text) for text in expected]
     else:
-        assert texts == expected
+        assert texts == [CUT.sub("", text) for text in expected]
 
 
 def beginning(text: str) -> str:

@@ -29,7 +29,7 @@ class Server:
     def __init__(self, *, stands_still=False, template=render, token=None, **settings):
         self.engine = SteppedEngine(stands_still=stands_still)
         self.scheduler = BatchScheduler(self.engine)
-        model = ServedModel("m", self.scheduler, lambda text: [ord(c) for c in text], decode, (0,), template)
+        model = ServedModel("m", self.scheduler, lambda text: [ord(c) for c in text], decode, decode, (0,), template)
         self.app = CompletionsApp(CompletionSettings(**settings), model, token)
 
     def post(self, route, body, **environment):
@@ -91,7 +91,7 @@ def test_logprobs_are_those_of_the_tokens_up_to_the_stop(server):
     assert answer["choices"][0]["logprobs"] == {
         "tokens": ["b", "c", "d"],
         "token_logprobs": [-1.0] * 3,
-        "top_logprobs": None,
+        "top_logprobs": [{"b": -1.0}, {"c": -1.0}, {"d": -1.0}],
         "text_offset": [0, 1, 2],
     }
 

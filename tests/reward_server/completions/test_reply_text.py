@@ -30,9 +30,11 @@ def test_a_character_of_several_tokens_is_given_out_whole():
     assert [piece for piece in pieces if piece] == ["日", "本", " ", "o", "k"]
 
 
-def test_bytes_that_are_no_character_are_given_out_at_the_end():
+def test_an_incomplete_character_at_the_end_is_left_out_as_by_vllm():
     reply = ReplyText(from_bytes)
-    assert (reply.add([0x61, 0xE6]), reply.add([], is_last=True)) == ("a", "\N{REPLACEMENT CHARACTER}")
+    assert (reply.add([0x61, 0xE6]), reply.add([], is_last=True), reply.text) == ("a", "", "a")
+    reply = ReplyText(from_bytes)
+    assert reply.add([0xE6, 0x61], is_last=True) == "\N{REPLACEMENT CHARACTER}a"
 
 
 def test_what_may_begin_a_stop_text_is_held_back_until_it_is_known():

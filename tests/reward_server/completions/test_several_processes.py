@@ -15,6 +15,7 @@ from support import reward_servers
 from support.command_line import grrm, mistake
 
 from grrm.engine.api import SamplingParams
+from grrm_reward_server.completions.listing import complete_characters
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 120
@@ -32,7 +33,7 @@ def expected(opened):
             for seed in range(2)
         ]
         drawn = [opened.engine.generate([opened.encode(prompt)], one, [7])[0] for one in params]
-        answers[prompt] = [(opened.decode(one.token_ids), one.logprobs) for one in drawn]
+        answers[prompt] = [(complete_characters(opened.decode, one.token_ids), one.logprobs) for one in drawn]
     return answers
 
 

@@ -97,6 +97,11 @@ class OpenedModel:
         """Tokens to text, special ones left out."""
         return lambda token_ids: str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    @property
+    def decode_all(self) -> Callable[[Sequence[int]], str]:
+        """Tokens to text, special ones as well."""
+        return lambda token_ids: str(self.tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
     def alone(self, seed: int = 0) -> OpenedGenerator:
         """A generator for one caller at a time, whose every call is a batch."""
         return over_engine(self.engine, self.tokenizer, self.render, encode=self.encode, seed=seed)

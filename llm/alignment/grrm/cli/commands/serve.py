@@ -107,6 +107,7 @@ def serve(
             BatchScheduler(session_engine, max_batched_tokens=max_batched_tokens),
             opened.encode,
             opened.decode,
+            opened.decode_all,
             opened.stop_token_ids,
             opened.render_turns,
             opened.vocabulary,
