@@ -32,7 +32,7 @@ from .answer_cache import AnswerCache
 from .application import Application, json_response
 from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
-from .limits import check_group_sizes, check_rows, check_score_request, check_tasks
+from .limits import check_group_sizes, check_pairs, check_rows, check_score_request, check_tasks
 from .logs import name_request
 from .metrics import JudgeCollector, Metrics
 from .openapi import describe
@@ -120,6 +120,9 @@ class RewardApp(Application):
             ((f"tgt[{rows[0]}]", group.task) for rows, group in zip(row_groups.rows, row_groups.groups, strict=True)),
             self.hosted.check_task,
         )
+        if self.hosted.compares_pairs:
+            texts = ([candidate.translation for candidate in group.candidates] for group in row_groups.groups)
+            check_pairs(texts, self.settings.max_pairs, "src")
         if row_groups.n_unknown_tasks:
             logger.warning("%d of %d prompts do not tell their task", row_groups.n_unknown_tasks, len(row_groups.rows))
         try:
@@ -198,6 +201,9 @@ class RewardApp(Application):
                 raise RequestProblem(422, f"this server has the judges {', '.join(self.services)}", field="judge")
             hosted = self.services[wire.judge].hosted
         check_tasks(((f"groups[{index}]", task) for index, task in enumerate(tasks)), hosted.check_task)
+        if hosted.compares_pairs:
+            texts = ([(own.response, own.translation) for own in group.candidates] for group in wire.groups)
+            check_pairs(texts, self.settings.max_pairs, "groups")
         return hosted, wire, tasks, hashlib.sha256(body).digest()
 
     def _judge(

@@ -50,6 +50,7 @@ class HostedJudge:
     `act` once the model is free for the next call. `check_task` raises UserError for a task that no prompt can be made
     of, `prompts_of` makes the prompts that the first questions about a group would be.
 
+    With `compares_pairs` there is a prompt for every two candidates.
     Each call of the judge has `deadline_s` seconds on `deadline`. `languages` are a pair, and `reference` a translation
     or true answer, that the judge does not refuse. With `takes_turns` there is one call at a time; otherwise callers
     are let in as they come, and `scheduler` brings them together at the model.
@@ -63,6 +64,7 @@ class HostedJudge:
     answers: Callable[[], bool] | None = None
     when_idle: Callable[[Callable[[], None]], None] = lambda act: act()
     check_task: Callable[[TranslationTask], None] = _any_task
+    compares_pairs: bool = False
     prompts_of: Callable[..., list[str]] = lambda group, around=None: []
     scheduler: BatchScheduler | None = None
     languages: tuple[str, str] = ("de", "en")
@@ -121,7 +123,8 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
 
 def _open(settings: Settings) -> HostedJudge:
     if settings.judge == MIXTURE:
-        return HostedJudge(open_mixture(mixture_sources(settings.judge_options)))
+        sources = mixture_sources(settings.judge_options)
+        return HostedJudge(open_mixture(sources), compares_pairs=any(source.compares_pairs for source in sources))
     spec = spec_of(settings.judge)
     options = spec.read(settings.judge_options)  # refuses mistakes in them before the model is opened
     if isinstance(options, GenerativeOptions):
@@ -185,6 +188,7 @@ def _on_generator(
         answers=lambda: _answers(opened),
         when_idle=generator.when_idle if isinstance(generator, TimedGenerator) else lambda act: act(),
         check_task=check_task,
+        compares_pairs=spec_of(settings.judge).compares_pairs,
         scheduler=scheduler,
         prompts_of=partial(first_prompts, options=options, opened=opened),
     )

@@ -78,6 +78,12 @@ def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
     _check_count(max(sizes, default=0), settings.max_candidates, "src", "rows of one prompt")
 
 
+def check_pairs(groups: Iterable[Iterable[object]], max_pairs: int, field: str) -> None:
+    """Raises RequestProblem 422 when there are too many ordered pairs of different candidates in all groups."""
+    sizes = [len(set(candidates)) for candidates in groups]
+    _check_count(sum(size * (size - 1) for size in sizes), max_pairs, field, "pairs of candidates")
+
+
 def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[TranslationTask], None]) -> None:
     """Raises RequestProblem 422 for the first (location, task) that `check` refuses with a UserError."""
     for location, task in tasks:

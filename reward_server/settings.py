@@ -85,6 +85,7 @@ class Settings(HttpSettings):
     max_groups: Count = 4096
     max_candidates: Count = 256  # per group
     max_rows: Count = 65_536  # candidates of all groups of a request
+    max_pairs: Count = 16_384  # of different candidates in order, where a judge has a prompt for each
     max_text_chars: Count = 65_536  # per text; n-grams of a text take some thousand times its size
     judge_wait_s: Annotated[FiniteFloat, Field(gt=0)] = 1800.0  # how long a request waits for its turn
     answer_cache_entries: Count = 256

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from support.command_line import grrm
 from support.sentences import ends_with_a_sentence, the_sentence
 
 from grrm import cli, entry
+from grrm.cli.commands.training import launch
 from grrm.config.plan import Machine, count_rows, show_plan
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -127,6 +129,18 @@ def test_plan_needs_neither_model_nor_paddle(tmp_path):
     assert numbers["optimizer steps"] == "60"
     assert numbers["training prompts"] == "unknown:"
     assert "\x1b" not in done.stdout
+
+
+def test_plan_reads_a_pipe_once_and_processes_do_not_share_one(tmp_path):
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(pipe.write_text, Path(TINY).read_text())
+        planned = CliRunner().invoke(cli.grrm, ["plan", str(pipe)])
+    assert planned.exit_code == 0
+    assert planned.output == CliRunner().invoke(cli.grrm, ["plan", TINY]).output
+    with pytest.raises(UserError, match=r"'.*pipe.yaml' is a pipe, which --nproc 2 cannot share"):
+        launch("rl", 2, [str(pipe)])
 
 
 def test_plan_counts_prompts_that_are_there(tmp_path, monkeypatch):

@@ -109,7 +109,7 @@ def test_sft_counts_the_end_token_in_the_length(tmp_path: Path) -> None:
         (b"", "has no lines"),
         (b"\n \n", "has no lines"),
         (b'{"src": "a"\n', "line 1 is not JSON"),
-        (b'{"src": "\xff", "tgt": ""}\n', "line 1 is not JSON"),
+        (b'{"src": "\xff", "tgt": ""}\n', "is not UTF-8 text in line 1"),
         (b"[1]\n", "line 1 is not a JSON object"),
         (b'{"src": "a"}\n', r"line 1 has no key 'tgt' \(found: src\)"),
         (b'\n{"src": ["a", "b"], "tgt": ""}\n', "line 2: 'src' must be text"),
@@ -133,7 +133,7 @@ def test_a_line_that_does_not_end_is_one_sentence_and_not_read_whole(tmp_path: P
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"src": "' + b"a" * 60_000_000 + b'"}\n')
     tracemalloc.start()
-    with pytest.raises(UserError, match="line 1 is longer than 16777216 bytes; write one JSON object per line"):
+    with pytest.raises(UserError, match="line 1 is longer than 16777216 bytes; give text with line feeds"):
         PromptDataset(path, encode, 100)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -198,6 +198,7 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
         ),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),
+        ("a.json", '[{"src_text": "\\ud800", "trg_text": "a"}]', {}, "row 1 has '.ud800', half of a character"),
         ("a.arrow", "x", {}, "cannot be read to its end"),
         ("a.tmx", "<tmx>", {}, "is not well-formed XML"),
         (
@@ -229,11 +230,12 @@ def test_a_table_in_another_encoding_is_told_with_its_remedy(encoding, text, tmp
         list(iter_raw_rows(UserRows(tmp_path / "a.csv", src_lang="en", trg_lang="de")))
 
 
-def test_half_of_a_character_is_told_with_its_line(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": "\\ud83d\\ude00"}\n{"a": ["\\ud83d"]}\n')
-    whole, half = open_table(tmp_path / "a.jsonl").read(None)
+@pytest.mark.parametrize(("name", "joint", "noun"), [("a.jsonl", "{}\n{}\n", "line"), ("a.json", "[{},{}]", "row")])
+def test_half_of_a_character_is_told_with_its_line_or_row(name, joint, noun, tmp_path):
+    (tmp_path / name).write_text(joint.replace("{}", '{{"a": {}}}').format('"\\ud83d\\ude00"', '["\\ud83d"]'))
+    whole, half = open_table(tmp_path / name).read(None)
     assert whole == {"a": "\U0001f600"}
-    assert str(half).endswith(r"a.jsonl line 2 has '\ud83d', half of a character; mend or remove the line")
+    assert str(half).endswith(rf"{name} {noun} 2 has '\ud83d', half of a character; mend or remove the {noun}")
 
 
 def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_path, monkeypatch):

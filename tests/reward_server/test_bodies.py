@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
+from grrm.judges.sources import mixture_sources
 from grrm_reward_server.bodies import SMALL_BODY_BYTES, BodyLimits, check_structure
+from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.problems import RequestProblem
 
 ODD_TEXT = st.text(alphabet='"\\{}[],:/ \nxé\U0001f600', max_size=12)
@@ -98,6 +100,35 @@ def test_candidates_of_all_groups_together_are_bounded(path, body, field):
     answer = make_client(judge, max_rows=8).post(path, json=body)
     assert (answer.status_code, answer.get_json()["field"]) == (422, field)
     assert judge.calls == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/score", score_body(group("a", *"1123"), group("b", *"12")), "groups"),
+        ("/v1/prompts", score_body(group("a", *"1123"), group("b", *"12")), "groups"),
+        ("/", rows_body(4, response=[*"1123"], src=["Hallo"] * 4), "src"),
+    ],
+)
+def test_pairs_of_different_candidates_are_bounded_where_a_judge_asks_about_each(path, body, field):
+    n_pairs = 6 if path == "/" else 8
+    judge = RecordingJudge()
+    pairwise = HostedJudge(judge, compares_pairs=True)
+    answer = make_client(pairwise, max_pairs=n_pairs - 1).post(path, json=body)
+    message = f"{n_pairs} pairs of candidates exceed the limit of {n_pairs - 1}"
+    found = answer.get_json()
+    assert (answer.status_code, found["field"], found["error_msg"]) == (422, field, message)
+    assert judge.calls == []
+    assert make_client(pairwise, max_pairs=n_pairs).post(path, json=body).status_code == 200
+    assert make_client(judge, max_pairs=1).post(path, json=body).status_code == 200
+
+
+def test_a_mixture_asks_about_pairs_where_one_of_its_judges_or_a_fallback_does():
+    def asks(*sources):
+        return [source.compares_pairs for source in mixture_sources({"sources": [*sources]})]
+
+    pairwise = {"judge": "pairwise", "model": "m"}
+    assert asks("chrf", pairwise, {"judge": "sqm", "model": "m", "fallback": pairwise}) == [False, True, True]
 
 
 def test_first_of_many_mistakes_is_told_with_its_place():

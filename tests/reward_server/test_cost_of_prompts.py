@@ -29,6 +29,7 @@ TEXTS = {
     "token": "<|",
     "scores": "A: 1, B: 2 ",
     "backslashes": "A\\1",
+    "look-alikes": "А\\①",
 }
 
 
@@ -49,8 +50,9 @@ def long_text(piece, n_bytes):
 
 def prompts_of(name):
     """Bodies for each route by what they ask: a prompt of as many bytes or characters as may be sent."""
+    sizes = {"marks": 3, "backslashes": 2, "look-alikes": 2}
     for n_bytes in (149 * MIB // 10, 39 * MIB // 10):
-        text = long_text(TEXTS[name], n_bytes // {"marks": 3, "backslashes": 2}.get(name, 1))  # JSON doubles them
+        text = long_text(TEXTS[name], n_bytes // sizes.get(name, 1))  # JSON doubles backslashes
         chat = [{"role": "user", "content": text}]
         yield "/v1/completions", {"model": "tiny", "prompt": text}
         yield "/v1/completions", {"model": "tiny", "prompt": [text[:40_000]] * 90}

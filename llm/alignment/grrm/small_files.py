@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import select
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from grrm.errors import UserError
 
@@ -29,6 +33,18 @@ def read_small_file(path: str | os.PathLike[str], title: str) -> bytes:
             return file.read(_CHUNK)
 
         return b"".join(iter(next_bytes, b""))
+
+
+@contextmanager
+def rereadable(path: str, title: str) -> Iterator[str]:
+    """The path of what can be read more than once: of a copy where `path` is a pipe. Raises as `read_small_file`."""
+    if not Path(path).is_fifo():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / Path(path).name
+        copy.write_bytes(read_small_file(path, title))
+        yield str(copy)
 
 
 def _without_waiting(path: str, flags: int) -> int:

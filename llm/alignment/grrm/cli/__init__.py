@@ -90,15 +90,15 @@ def plan(
     --memory.
     """
     from grrm.config.memory_rows import parse_memory
-    from grrm.config.plan import Machine, fewest_devices, show_plan
+    from grrm.config.plan import Machine, fewest_devices, show_plan, write_planned
+    from grrm.small_files import rereadable
 
-    devices = devices or fewest_devices(arguments_yaml, overrides)
-    machine = Machine(devices, None if memory is None else parse_memory(memory), tokens_per_second, model)
-    if write is None:
-        return 0 if show_plan(arguments_yaml, machine, overrides) else 1
-    from grrm.config.plan import write_planned
-
-    click.echo(f"{write}: {write_planned(arguments_yaml, machine, write, overrides).lstrip('# ')}")
+    with rereadable(arguments_yaml, f"argument file {arguments_yaml!r}") as path:
+        devices = devices or fewest_devices(path, overrides)
+        machine = Machine(devices, None if memory is None else parse_memory(memory), tokens_per_second, model)
+        if write is None:
+            return 0 if show_plan(path, machine, overrides) else 1
+        click.echo(f"{write}: {write_planned(path, machine, write, overrides).lstrip('# ')}")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,8 @@ from tqdm import tqdm
 
 from grrm.data.chats import MESSAGES, RenderMessages, chat_texts
 from grrm.data.documents import LocatedRow, contexts_of
-from grrm.data.layouts.table import MAX_TEXT
-from grrm.data.layouts.text_files import half_character
+from grrm.data.layouts.table import RowError
+from grrm.data.layouts.text_files import json_object, lines_of
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
@@ -203,17 +202,15 @@ def translation_task(prompt: str, tgt: str) -> TranslationTask | None:
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Stream `(line number from 1, JSON object)`; blank lines are skipped. Errors as in PromptDataset."""
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; give the path of a JSON lines file")
     empty = True
-    with path.open("rb") as file:  # bytes: a JSON line ends at \n only, and a bad byte must be told by its line
-        for number, raw in enumerate(iter(lambda: file.readline(MAX_TEXT + 1), b""), start=1):
-            if len(raw) > MAX_TEXT:
-                raise UserError(f"{path} line {number} is longer than {MAX_TEXT} bytes; write one JSON object per line")
-            if not raw.strip():
-                continue
-            empty = False
-            yield number, _row(path, number, raw)
+    for number, line in lines_of(path):
+        if not line.strip():
+            continue
+        empty = False
+        row = json_object(path, number, line)
+        if isinstance(row, RowError):
+            raise row
+        yield number, row
     if empty:
         raise UserError(f"{path} has no lines; give a file with at least one JSON object")
 
@@ -224,20 +221,6 @@ def encode_prompt(path: Path, number: int, prompt: str, encode: Encode) -> list[
     if not prompt_ids:  # nothing would be there to predict the first token of the response from
         raise UserError(f"{path} line {number} has an empty prompt; write the prompt or remove the line")
     return prompt_ids
-
-
-def _row(path: Path, number: int, raw: bytes) -> dict[str, Any]:
-    try:
-        text = raw.decode("utf-8")
-        row = json.loads(text)
-        half = half_character(text, row)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} line {number} is not JSON ({error}); mend or remove the line") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{path} line {number} is not a JSON object; each line must be one, with its keys and values")
-    if half:
-        raise UserError(f"{path} line {number} {half}")
-    return row
 
 
 def _texts(

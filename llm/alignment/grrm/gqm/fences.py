@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -33,7 +34,7 @@ from itertools import chain
 from grrm.gqm.grammar import reads_as_positions
 from grrm.gqm.marks import cap_marks
 from grrm.gqm.prompts import FENCE
-from grrm.gqm.verdict_lines import ReadLine, in_same_token, sign_cuts, signs_of, verdict_cuts
+from grrm.gqm.verdict_lines import Line, ReadLine, continued, sign_cuts, verdict_cuts
 
 _LETTERS = {
     # Cyrillic and Greek capitals that are drawn like Latin ones
@@ -162,19 +163,18 @@ class Guard:
 
     def show(self, text: str) -> tuple[str, UnsafeReason | None]:
         """`text` as `escape` returns it, and what it still reads as."""
-        read_line = cache(signs_of)
+        read_line = cache(Line)
         cuts_of = cache(lambda reading: self._cuts(reading, read_line))
         if "\\" not in text and not self._deceptive(_readings(text), cuts_of):
             return text, None
-        tokens, cuts, signs, versions = set[int](), set[int](), set[int](), _pieces(text)
-        for pieces in versions:
-            reading, origin = _joined(pieces)
+        tokens, cuts, signs, versions = set[int](), set[int](), set[int](), [*map(_joined, _pieces(text))]
+        for reading, origin in versions:
             tokens.update(origin[match.start()] + 1 for match in self._token.finditer(reading))
             cuts.update(origin[cut] for cut in cuts_of(reading))
         marked = {index for index, char in enumerate(text) if char == "\\"} | tokens | cuts
         n_parts = -1 if "\\" in text else 0
         while self.fenced:  # a word or number that comes apart makes letters and numbers that were none before
-            parted = [_joined(_parted(pieces, marked)) for pieces in versions]
+            parted = [_parted(reading, origin, marked) for reading, origin in versions]
             n_before, n_parts = n_parts, sum(reading.count("\\") for reading, _ in parted)
             if n_parts <= n_before:
                 break
@@ -254,16 +254,14 @@ def _marked(text: str, *indexes: Iterable[int]) -> str:
     return "".join(marked)
 
 
-def _parted(pieces: Sequence[str], marked: Collection[int]) -> list[str]:
-    """The pieces with a backslash before those that continue a word or number behind a marked index."""
-    parted, before, is_behind = list(pieces), "", False
-    for index, piece in enumerate(pieces):
-        is_behind = is_behind or index in marked
-        if piece:
-            if is_behind and before and in_same_token(before[-1], piece[0]):
-                parted[index] = "\\" + piece
-            before, is_behind = piece, False
-    return parted
+def _parted(reading: str, origin: list[int], marked: Collection[int]) -> tuple[str, list[int]]:
+    """A result of `_joined`, with a backslash wherever a word or number goes on behind a marked index."""
+    parts = continued(reading)
+    if parts:
+        parts.intersection_update([bisect_left(origin, index) for index in marked])
+    if not parts:
+        return reading, origin
+    return _marked(reading, parts), sorted([*origin, *(origin[part] for part in parts)])
 
 
 @lru_cache(maxsize=128)  # who asks whether texts are safe goes on to escape them

@@ -13,14 +13,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 _APART = "\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without spaces
 _LETTER = rf"[^\W\d_{_APART}]"
-# The last one is a run of marks.
-_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)(?![^\W_]))?|{_LETTER}+|[^\W_]|[.#№]|[^\w\s.#№][^\w.#№]*")
-_SAME_TOKEN = re.compile(rf"\d\d|{_LETTER}{{2}}")
+_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)(?![^\W_]))?|{_LETTER}+|[^\W_]|[#№]")
+_CONTINUED = re.compile(rf"(?<=\d)\d|(?<={_LETTER}){_LETTER}")
+_BLANK = re.compile(r"[\s._]*")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _CUT = re.compile("[:,<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _LINK = re.compile(r"[:=|(){}\]\"→–—~]|->|\. | - ")  # ties a small letter or an ordinal to a number
@@ -49,160 +49,196 @@ _MAX_WORDS = 2  # between a label and its number, and in a line of nothing but l
 _MAX_ITEM_WORDS = 4  # in a line that is one item of a list of scores
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Sign:
-    """A letter, an ordinal or a number: index into the line, and what stands between it and the one before."""
+    """A letter, an ordinal or a number."""
 
-    start: int
     letter: str = ""
     number: str = ""
     ordinal: str = ""
-    gap: str = ""
-    n_words: int = 0
-    is_named: bool = False  # an ordinal that is spelt out, or behind the word for what it counts
-
-    @property
-    def label(self) -> str:
-        """The name of a candidate to a reader."""
-        return self.letter.upper() or self.ordinal
+    label: str = ""  # the name of a candidate to a reader
+    is_capital: bool = False
+    is_in_reach: bool = False  # what a label without a link may have for a score
+    is_score: bool = False  # what an ordinal may be tied to
 
 
-ReadLine = Callable[[str], tuple[list[Sign], int]]  # `signs_of`, or that with a memory
+# A sign, its index into the line, what stands between it and the one before, how many words of that, and True if it is
+# an ordinal that is spelt out or a sign behind the word for what it counts.
+Placed = tuple[Sign, int, str, int, bool]
 
 
-@lru_cache(maxsize=4096)
-def in_same_token(before: str, after: str) -> bool:
-    """True if two characters side by side belong to the same word or number."""
-    return _SAME_TOKEN.fullmatch(before + after) is not None
+@dataclass(frozen=True)
+class Line:
+    """A line and its readings. Lines come back, in a text or in another reading of it: they are worth a memory."""
+
+    text: str
+
+    @cached_property
+    def signs(self) -> list[Placed]:
+        """The letters, ordinals and numbers; none if the line can be no verdict."""
+        return self._read[0]
+
+    @cached_property
+    def _read(self) -> tuple[list[Placed], int]:
+        return _signs_of(self.text) if _VERDICT.search(self.text) else ([], 0)
+
+    @cached_property
+    def _tied(self) -> list[Placed]:
+        """The signs; none where backslashes part them all."""
+        return self.signs if _TWO_SIGNS.search(self.text) else []
+
+    @cached_property
+    def _labels(self) -> set[str]:
+        """Labels with a number of their own, and letters with a place: two at most."""
+        return _scored_labels(self._tied)
+
+    @cached_property
+    def items(self) -> set[str]:
+        """The labels of a line that can be part of a list of scores."""
+        return self._labels if self._labels and self._read[1] <= _MAX_ITEM_WORDS else set()
+
+    @cached_property
+    def is_verdict(self) -> bool:
+        """True if the line alone is a verdict to a reader."""
+        is_table = bool(self._tied) and self._read[1] <= _MAX_WORDS and _is_table(self._tied)
+        return len(self._labels) > 1 or is_table or _is_ranking(self._tied)
+
+    @cached_property
+    def cuts(self) -> set[int]:
+        """Every sign that could tie two of the signs; where there is none between two that could be, the second."""
+        bare = (
+            start
+            for (sign, _, _, _, is_named), (other, start, gap, _, _) in pairwise(self.signs)
+            if not (gap and _CUT.search(gap)) and (sign.letter or other.letter or is_named or _LINK.search(gap))
+        )
+        return {match.start() for match in _CUT.finditer(self.text)}.union(bare)
 
 
-def signs_of(line: str) -> tuple[list[Sign], int]:
-    """The letters, ordinals and numbers of `line`, and how many other words it has; none if it can be no verdict."""
-    signs: list[Sign] = []
-    if not _VERDICT.search(line):
-        return signs, 0
-    end = n_words = n_before = 0
+ReadLine = Callable[[str], Line]  # `Line`, or that with a memory
+
+
+def continued(text: str) -> set[int]:
+    """Indexes of the characters that belong to the same word or number as the one before."""
+    return {match.start() for match in _CONTINUED.finditer(text)}
+
+
+def _signs_of(line: str) -> tuple[list[Placed], int]:
+    """The signs of `line`, and how many other words it has."""
+    signs: list[Placed] = []
+    end = n_words = n_before = word_end = 0
     word = ""
     for match in _TOKEN.finditer(line):
         text = match[0]
-        if not text[0].isalnum():  # most of hostile texts
-            word = text if text in _NOUNS else word if text == "." else ""
-            continue
-        letter, number, ordinal = _read(text) if len(text) < _SHORT else _read.__wrapped__(text)
-        if letter.islower() and not _LINKED.match(line, match.end()):
-            letter = ""  # an article or a preposition
-        if letter or number or ordinal:
-            gap = line[end : match.start()]
-            is_named = word in _NOUNS or bool(ordinal and not number)
-            signs.append(Sign(match.start(), letter, number, ordinal, gap, n_words - n_before, is_named))
-            end, n_before = match.end(), n_words
-        elif text[0].isalpha():  # without a space before, of another script or one without spaces, it is no new word
-            n_words += not line[match.start() - 1 : match.start()].isalpha()
-        word = text.lower() if text[0].isalpha() else ""
+        start, stop = match.span()
+        sign = _read(text) if len(text) < _SHORT else _read.__wrapped__(text)
+        # A small letter without a link is an article or a preposition.
+        if sign and (sign.is_capital or not sign.letter or _LINKED.match(line, stop)):
+            is_counted = word in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
+            is_named = is_counted or bool(sign.ordinal and not sign.number)
+            signs.append((sign, start, line[end:start], n_words - n_before, is_named))
+            end, n_before, word = stop, n_words, ""
+        else:
+            # Without a space before, of another script or one without spaces, it is no new word.
+            n_words += text[0].isalpha() and not line[start - 1 : start].isalpha()
+            word, word_end = text.lower(), stop
     return signs, n_words
 
 
 @lru_cache(maxsize=4096)
-def _read(text: str) -> tuple[str, str, str]:
-    """The letter, the number and the ordinal that a token may be."""
+def _read(text: str) -> Sign | None:
+    """The sign that a token may be."""
     text = _LETTERS.get(text, text)
     if text.isascii() and len(text) == 1 and text.isalpha():
-        return text, "", ""
+        return Sign(letter=text, label=text.upper(), is_capital=text.isupper())
     number = text if text.isdecimal() or text in _NUMERALS else _NUMBERS.get(text.lower(), "")
     ordinal = _ORDINALS.get(text.lower()) or (text[:-2] if text[0].isdecimal() and not number else number)
-    is_ordinal = ordinal.isdecimal() and len(ordinal) < 3 and ordinal[0] != "0" and int(ordinal) <= _MAX_LABEL
-    return "", number, ordinal if is_ordinal else ""
+    if not (ordinal.isdecimal() and len(ordinal) < 3 and ordinal[0] != "0" and int(ordinal) <= _MAX_LABEL):
+        ordinal = ""
+    if not (number or ordinal):
+        return None
+    digits = number or ordinal
+    value = int(digits) if digits.isdecimal() and len(digits) < 4 else math.inf
+    is_score = value in _SCORES and len(str(value)) == len(digits)  # 00 is the minute of a time of day
+    is_in_reach = value <= _MAX_SCORE or not digits.isdecimal()
+    return Sign("", number, ordinal, ordinal, is_in_reach=is_in_reach, is_score=is_score)
 
 
-def scored_labels(signs: Sequence[Sign]) -> set[str]:
-    """The labels with a number of their own, and the letters with a place."""
-    labels = set()
-    owned = None
-    for sign, other in pairwise(signs):
-        if "\\" in other.gap or other.n_words > _MAX_WORDS:
+def _scored_labels(signs: Sequence[Placed]) -> set[str]:
+    """The labels with a number of their own, and the letters with a place, until there are two."""
+    labels: set[str] = set()
+    owned = -1
+    for (sign, index, _, _, is_named), (other, start, gap, n_words, _) in pairwise(signs):
+        if "\\" in gap or n_words > _MAX_WORDS:
             continue
-        number = other.number or (other.ordinal if sign.letter else "")
-        if number and sign.label and sign is not owned and _has_number(sign, number, other.gap, other.n_words):
+        is_number = other.number or (sign.letter and other.ordinal)
+        if is_number and sign.label and index != owned and _has_number(sign, is_named, other, gap, n_words):
             labels.add(sign.label)
-            owned = other if other.number else owned  # a place may be the label of what follows
-        if sign.number and other.letter.isupper() and _TO_LABEL.search(other.gap):
+            owned = start if other.number else owned  # a place may be the label of what follows
+        if sign.number and other.is_capital and _TO_LABEL.search(gap):
             labels.add(other.letter)
+        if len(labels) > 1:
+            break
     return labels
 
 
-def _has_number(label: Sign, number: str, gap: str, n_words: int) -> bool:
+def _has_number(label: Sign, is_named: bool, number: Sign, gap: str, n_words: int) -> bool:
     """True if the number is that of the label before it, from which `gap` with so many words parts it."""
-    value = int(number) if number.isdecimal() and len(number) < 4 else math.inf
-    is_linked = _LINK.search(gap) is not None
-    if label.letter.isupper() or label.is_named:
-        return bool(gap) and (is_linked or value <= _MAX_SCORE or not number.isdecimal())
-    is_score = value in _SCORES and len(str(value)) == len(number)  # 00 is the minute of a time of day
-    return is_linked and not n_words and (bool(label.letter) or is_score)
+    if label.is_capital or is_named:
+        return bool(gap) and (number.is_in_reach or _LINK.search(gap) is not None)
+    return not n_words and bool(label.letter or number.is_score) and _LINK.search(gap) is not None
 
 
-def is_ranking(signs: Sequence[Sign]) -> bool:
+def _is_ranking(signs: Sequence[Placed]) -> bool:
     """True if a sign of comparison stands between two different capitals."""
     return any(
-        sign.letter.isupper()
-        and other.letter.isupper()
+        sign.is_capital
+        and other.is_capital
         and sign.letter != other.letter
-        and not other.n_words
-        and "\\" not in other.gap
-        and _COMPARISON.search(other.gap)
-        for sign, other in pairwise(signs)
+        and not n_words
+        and "\\" not in gap
+        and _COMPARISON.search(gap)
+        for (sign, *_), (other, _, gap, n_words, _) in pairwise(signs)
     )
 
 
-def is_table(signs: Sequence[Sign]) -> bool:
+def _is_table(signs: Sequence[Placed]) -> bool:
     """True if two capitals and two numbers follow on each other, in any order."""
     letters: set[str] = set()
     n_numbers = 0
-    for sign in signs:
-        if "\\" in sign.gap:
+    for sign, _, gap, _, _ in signs:
+        if "\\" in gap:
             letters, n_numbers = set(), 0
-        letters |= {sign.letter} if sign.letter.isupper() else set()
-        n_numbers += bool(sign.number or sign.ordinal)
-        if len(letters) > 1 and n_numbers > 1:
+        if sign.is_capital:
+            letters.add(sign.letter)
+        elif not sign.letter:
+            n_numbers += 1
+        if n_numbers > 1 and len(letters) > 1:
             return True
     return False
 
 
-def verdict_cuts(text: str, read_line: ReadLine = signs_of) -> set[int]:
+def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
     """Indexes into `text` before which backslashes end every reading of its lines as a verdict.
 
     Items on lines of their own make a list of scores where they have different labels.
     """
-    lines = text.split("\n")
-    read = [read_line(line) if _TWO_SIGNS.search(line) else ([], 0) for line in lines]
-    labels = [scored_labels(signs) for signs, _ in read]
-    items = [own if n_words <= _MAX_ITEM_WORDS else set() for (_, n_words), own in zip(read, labels, strict=True)]
-    is_list = len(set().union(*items)) > 1
+    lines = [read_line(line) for line in text.split("\n")]
+    is_list = len(set().union(*(line.items for line in lines))) > 1
     cuts: set[int] = set()
     start = 0
-    for line, (signs, n_words), own, item in zip(lines, read, labels, items, strict=True):
-        is_scores = len(own) > 1 or (is_list and item) or (n_words <= _MAX_WORDS and is_table(signs))
-        if is_scores or is_ranking(signs):
-            cuts.update(start + cut for cut in _cuts(line, signs))
-        start += len(line) + 1
+    for line in lines:
+        if line.is_verdict or (is_list and line.items):
+            cuts.update(start + cut for cut in line.cuts)
+        start += len(line.text) + 1
     return cuts
 
 
-def sign_cuts(text: str, read_line: ReadLine = signs_of) -> set[int]:
+def sign_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
     cuts: set[int] = set()
     start = 0
     for line in text.split("\n"):
-        signs, _ = read_line(line)
-        cuts.update(start + sign.start for sign in signs if len(signs) > 1)
+        signs = read_line(line).signs
+        cuts.update(start + index for _, index, _, _, _ in signs if len(signs) > 1)
         start += len(line) + 1
     return cuts
-
-
-def _cuts(line: str, signs: Sequence[Sign]) -> set[int]:
-    """Every sign that could tie two of `signs`; where there is none between two that could be tied, the second."""
-    bare = (
-        other.start
-        for sign, other in pairwise(signs)
-        if not _CUT.search(other.gap) and (sign.letter or other.letter or sign.is_named or _LINK.search(other.gap))
-    )
-    return {match.start() for match in _CUT.finditer(line)}.union(bare)

@@ -23,7 +23,7 @@ Odds = Mapping[Pair, float | Status]  # the log-odds that A is better, or why th
 SAMPLING = JudgeSampling(max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
 
 
-@judge("pairwise", help="generative judge of two translations", needs="generator")
+@judge("pairwise", help="generative judge of two translations", needs="generator", compares_pairs=True)
 class PairwiseOptions(GenerativeOptions):
     """Options of the pairwise judge.
 

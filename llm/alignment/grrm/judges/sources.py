@@ -71,6 +71,11 @@ class JudgeSource(BaseModel):
         return bool(self.urls) or self.spec.needs in ("metric", "servers") or is_plug_in(self.judge)
 
     @property
+    def compares_pairs(self) -> bool:
+        """True if it, or its fallback, has a prompt for every two candidates."""
+        return self.spec.compares_pairs or (self.fallback is not None and self.fallback.compares_pairs)
+
+    @property
     def generates_locally(self) -> bool:
         """True if the judge generates from a checkpoint in the process that opens the mixture."""
         return self.spec.needs == "generator" and not self.urls

@@ -81,6 +81,7 @@ class JudgeSpec:
         reference: whether it reads the reference of a task, and whether it needs one.
         of_answers: True if it judges answers to a question instead of translations.
         marks_errors: True if its verdicts have the error spans of each translation.
+        compares_pairs: True if it has a prompt for every two candidates, in both orders.
     """
 
     name: str
@@ -90,6 +91,7 @@ class JudgeSpec:
     reference: Reference = "unread"
     of_answers: bool = False
     marks_errors: bool = False
+    compares_pairs: bool = False
 
     def read(self, values: Mapping[str, object]) -> JudgeOptions:
         """Read the options from plain values. Raises UserError for an unknown name or a wrong value."""
@@ -108,12 +110,13 @@ def judge(
     reference: Reference = "unread",
     of_answers: bool = False,
     marks_errors: bool = False,
+    compares_pairs: bool = False,
 ) -> Callable[[type[Options]], type[Options]]:
     """Register a judge by the class of its options; the arguments are attributes of its `JudgeSpec`."""
 
     def register(options: type[Options]) -> type[Options]:
         for name in names:
-            SPECS[name] = JudgeSpec(name, help, options, needs, reference, of_answers, marks_errors)
+            SPECS[name] = JudgeSpec(name, help, options, needs, reference, of_answers, marks_errors, compares_pairs)
         return options
 
     return register

@@ -6,9 +6,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+
+from grrm.errors import UserError
 
 # Of `grrm.config.stages`, spelt out so that `grrm --help` need not import them; a test compares them.
 STAGES = {
@@ -52,8 +55,10 @@ def training_command(name: str, summary: str) -> click.Command:
 def launch(name: str, nproc: int, words: Sequence[str]) -> NoReturn:
     """Become Paddle's launcher of a stage's script: its output, signals and exit status are those of the command.
 
-    Raises UserError before that for mistakes in the argument file.
+    Raises UserError before that for mistakes in the argument file, and for a pipe in its place.
     """
+    if Path(words[0]).is_fifo():
+        raise UserError(f"the argument file {words[0]!r} is a pipe, which --nproc {nproc} cannot share: name a file")
     from grrm.config.command_line import read_command_line
     from grrm.config.stages import STAGES as CONFIGS
 

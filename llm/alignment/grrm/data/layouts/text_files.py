@@ -62,28 +62,29 @@ def json_lines_table(path: Path) -> RowTable:
     """An object a line; a line that is none is the error of its row."""
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
-        for number, line in lines_of(path):
-            value, kind, half = None, "a JSON object", None
-            try:
-                value = json.loads(line)
-                half = half_character(line, value)
-            except (ValueError, RecursionError):
-                kind = "JSON"
-            if half:
-                yield RowError(f"{path} line {number} {half}", "the line has half of a character")
-            elif isinstance(value, dict):
-                yield value
-            else:
-                message = f"{path} line {number} is not {kind}; write one object per line"
-                yield RowError(message, f"the line is not {kind}")
+        return (json_object(path, number, line) for number, line in lines_of(path))
 
     return RowTable(str(path), _names(rows(None)), rows)
 
 
-def half_character(text: str, value: Any) -> str | None:
-    """The end of the sentence on JSON `text` that escapes a lone surrogate, in its `value`; None without one."""
-    match = _HALF.search(json.dumps(value, ensure_ascii=False)) if "\\u" in text else None
-    return f"has {match[0]!r}, half of a character; mend or remove the line" if match else None
+def json_object(path: Path, number: int, line: str) -> Row | RowError:
+    """The object in a line of a file, or why it is none that can be used."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return RowError(f"{path} line {number} is not JSON; write one object per line", "the line is not JSON")
+    return _checked_object(value, f"{path} line {number}", "line", "write one object per line", "\\u" in line)
+
+
+def _checked_object(value: Any, location: str, noun: str, remedy: str, has_escapes: bool) -> Row | RowError:
+    """`value`, unless it is no object or, where JSON escapes characters, has half of one."""
+    if not isinstance(value, dict):
+        return RowError(f"{location} is not a JSON object; {remedy}", f"the {noun} is not a JSON object")
+    half = _HALF.search(json.dumps(value, ensure_ascii=False)) if has_escapes else None
+    if half:
+        message = f"{location} has {half[0]!r}, half of a character; mend or remove the {noun}"
+        return RowError(message, f"the {noun} has half of a character")
+    return value
 
 
 def json_table(path: Path) -> RowTable:
@@ -93,7 +94,8 @@ def json_table(path: Path) -> RowTable:
     if len(content) > _MAX_JSON:
         raise UserError(f"{path} is larger than {_MAX_JSON} bytes; write JSON lines, an object a line")
     try:
-        value = json.loads(content)
+        text = content.decode(json.detect_encoding(content))
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         if content.lstrip()[:1] == b"{" and "Extra data" in str(error):
             return json_lines_table(path)
@@ -103,12 +105,11 @@ def json_table(path: Path) -> RowTable:
         if isinstance(value, dict):
             return json_lines_table(path)  # a single row
         raise UserError(f"{path} is not a list of objects; write one, or an object a line")
-    objects = lists[0]
+    objects, has_escapes = lists[0], "\\u" in text
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
         for number, item in enumerate(objects, start=1):
-            message = f"{path} row {number} is not a JSON object; write a list of objects"
-            yield item if isinstance(item, dict) else RowError(message, "the row is not a JSON object")
+            yield _checked_object(item, f"{path} row {number}", "row", "write a list of objects", has_escapes)
 
     return RowTable(str(path), _names(rows(None)), rows, len(objects))
 
