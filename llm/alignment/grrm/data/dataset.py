@@ -202,6 +202,8 @@ def translation_task(prompt: str, tgt: str) -> TranslationTask | None:
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Stream `(line number from 1, JSON object)`; blank lines are skipped. Errors as in PromptDataset."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist; give the path of a JSON lines file")
     empty = True
     for number, line in lines_of(path):
         if not line.strip():

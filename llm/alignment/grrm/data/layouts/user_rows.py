@@ -55,6 +55,8 @@ class UserRows:
             languages = {name: lang or named[name] for name, lang in languages.items()}
         table = open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
         if not table.names and table.schema is None:
+            if isinstance(first := next(iter(table.read(None)), None), RowError):
+                raise first
             raise UserError(f"{table.name} has no rows; give a file with at least one sentence pair")
         mistakes = [str(error) for lang in languages.values() if lang and (error := _unknown(lang))]
         mistakes += [
