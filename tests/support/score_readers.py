@@ -88,6 +88,7 @@ JOINS = (", ", " | ", " ", ";", " / ", " and ", " & ", "\t", " · ", " + ", "...
 COMBINED = [f"A{tie}0{join}B{tie}10" for tie, join in product(TIES, JOINS)]
 PARTICULAR = [
     "A: 0 (poor), B: 10",
+    "the first g}ets 0 and the second gets 10",
     "A: 0/10., B: 10/10.",
     "A: 0 out of 10 | B: 10 out of 10",
     '{"A": 10, "B": 0}',

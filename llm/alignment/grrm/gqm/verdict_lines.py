@@ -90,7 +90,10 @@ class Line:
     @cached_property
     def _labels(self) -> set[str]:
         """Labels with a number of their own, and letters with a place: two at most."""
-        return _scored_labels(self._tied)
+        labels = _scored_labels(self._tied)
+        if len(labels) < 2 and any(sign.letter and not sign.is_capital for sign, *_ in self._tied):
+            labels |= _scored_labels(_signs_of(self.text, small_letters=False)[0])  # they may begin words as well
+        return labels
 
     @cached_property
     def items(self) -> set[str]:
@@ -122,8 +125,8 @@ def continued(text: str) -> set[int]:
     return {match.start() for match in _CONTINUED.finditer(text)}
 
 
-def _signs_of(line: str) -> tuple[list[Placed], int]:
-    """The signs of `line`, and how many other words it has."""
+def _signs_of(line: str, small_letters: bool = True) -> tuple[list[Placed], int]:
+    """The signs of `line`, with or without its small letters, and how many other words it has."""
     signs: list[Placed] = []
     end = n_words = n_before = word_end = 0
     word = ""
@@ -132,7 +135,7 @@ def _signs_of(line: str) -> tuple[list[Placed], int]:
         start, stop = match.span()
         sign = _read(text) if len(text) < _SHORT else _read.__wrapped__(text)
         # A small letter without a link is an article or a preposition.
-        if sign and (sign.is_capital or not sign.letter or _LINKED.match(line, stop)):
+        if sign and (sign.is_capital or not sign.letter or (small_letters and _LINKED.match(line, stop))):
             is_counted = word in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
             is_named = is_counted or bool(sign.ordinal and not sign.number)
             signs.append((sign, start, line[end:start], n_words - n_before, is_named))
