@@ -136,10 +136,11 @@ def test_numbers_and_lists_are_names_of_segments_and_domains_and_one_without_sco
     assert content["gold"][0]["sources"] == 2
 
 
-def test_half_a_character_in_a_name_is_written(tmp_path):
+def test_half_a_character_in_a_name_is_told_with_its_row(tmp_path):
     rows = [{**row, "system": f"{row['system']}\ud800"} for row in plain_rows()]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
-    assert card(tmp_path, tmp_path / "rows.json")["gold"][0]["systems"][0] == "s0\ud800"
+    with pytest.raises(UserError, match=r"rows\.json row 1 has '.ud800', half of a character"):
+        card(tmp_path, tmp_path / "rows.json")
 
 
 def test_csv_under_the_names_of_others_and_a_source_that_comes_twice(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from grrm.data.layouts.opening import open_table
-from grrm.data.layouts.table import Row, RowError, RowTable
+from grrm.data.layouts.table import Row, RowError, RowTable, sound_rows
 from grrm.data.layouts.translation_files import COLUMNS as COLUMNS
 from grrm.data.layouts.translation_files import language_of_name
 from grrm.errors import UserError, UserErrors
@@ -55,8 +55,7 @@ class UserRows:
             languages = {name: lang or named[name] for name, lang in languages.items()}
         table = open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
         if not table.names and table.schema is None:
-            if isinstance(first := next(iter(table.read(None)), None), RowError):
-                raise first
+            next(sound_rows(table), None)  # raises where the first row cannot be read
             raise UserError(f"{table.name} has no rows; give a file with at least one sentence pair")
         mistakes = [str(error) for lang in languages.values() if lang and (error := _unknown(lang))]
         mistakes += [

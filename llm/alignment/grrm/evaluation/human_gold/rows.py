@@ -134,6 +134,8 @@ def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Pa
     """The rows under our names of columns."""
     table = open_table(batches or path)
     rows = sound_rows(table)
+    if not table.names:
+        next(sound_rows(table), None)  # raises where the first row cannot be read
     if batches is not None or is_pearmut(table.names):
         if scores:
             raise UserError(f"{path} has no scores {', '.join(scores)}; give their file, as --scores NAME=FILE")
