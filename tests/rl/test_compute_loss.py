@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,11 +15,12 @@ from support.rl_processes import MODEL
 from grrm.algorithms.policy_losses.interface import LossInputs
 from grrm.config.derive_objective import policy_loss_config
 from grrm.config.keys.objective import PolicyLossConfig
+from grrm.models import token_scores
 from grrm.models.policy import policy_class
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.batch import make_batch
 from grrm.rl.experience import Row, pad_right
-from grrm.rl.losses import Denominators, count_denominators, policy_objective
+from grrm.rl.losses import Denominators, count_denominators, objective, policy_objective
 from grrm.rl.metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.training.checkpoints import MarksCheckpoints
@@ -98,6 +101,25 @@ def test_gap_compares_the_engine_with_the_policy_that_sampled_and_not_with_a_lat
     compute(model, later, row(old=-2.0, engine=-2.5))
     collected = later.step_metrics.collect()
     assert (collected["logprob_gap_mean"], collected["logprob_gap_max"]) == (0.5, 0.5)
+
+
+def test_few_frames_lie_between_the_trainer_and_the_loss_and_none_of_them_in_the_model(model, monkeypatch):
+    paths = []
+    real = objective.aggregate
+
+    def noted(*args):
+        frames = traceback.extract_stack()
+        start = [frame.name for frame in frames].index("compute_loss")
+        paths.append([Path(frame.filename).name for frame in frames[start:-1]])
+        return real(*args)
+
+    monkeypatch.setattr(objective, "aggregate", noted)
+    config = policy_loss_config(sft_coeff=0.1, entropy_coeff=0.1)
+    for limit in (token_scores.LOGITS_AT_ONCE, 0):
+        monkeypatch.setattr(token_scores, "LOGITS_AT_ONCE", limit)
+        compute(model, trainer(model, config), row(None, -1.0))
+    assert max(map(len, paths)) <= 5  # and aggregate itself
+    assert {name for path in paths for name in path} == {"trainer.py", "chunked_loss.py", "batch.py", "objective.py"}
 
 
 def test_loss_is_the_objective_at_the_temperature_and_denominators_of_the_run(model):

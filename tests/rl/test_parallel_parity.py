@@ -1,7 +1,4 @@
-"""Sharding, tensor and sequence parallelism and recomputation change how a step is computed, not what.
-
-The head of the policy is not its embedding. tests/scale/test_layouts.py runs every layout of one where it is.
-"""
+"""Data, sharding, tensor and sequence parallelism and recomputation change how a step is computed, not what."""
 
 from __future__ import annotations
 
@@ -18,19 +15,30 @@ pytestmark = pytest.mark.slow
 
 TENSOR = {"tensor_parallel_degree": "2"}
 VARIANTS = {
+    "data parallel": (2, {}),
+    "data parallel, recomputed": (2, {"recompute": "true"}),
     "sharded": (2, {"sharding": "stage1"}),
+    "recomputed": (1, {"recompute": "true"}),
     "tensor parallel, recomputed": (2, {**TENSOR, "recompute": "true"}),
     "tensor parallel, sampling together": (2, {**TENSOR, "rollout_tensor_parallel_degree": "2"}),
     "sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
+    "tensor parallel, sharded, balanced": (4, {**TENSOR, "sharding": "stage1", "balance_batch": "true"}),
 }
+# With a tied policy; `make test-scale` runs the others.
+DIAGONAL = ("sharded", "tensor parallel, recomputed", "tensor parallel, sampling together", "sequence parallel")
+CASES = [
+    pytest.param(is_tied, name, marks=() if is_tied and name in DIAGONAL else pytest.mark.scale)
+    for is_tied in (True, False)
+    for name in VARIANTS
+]
 
 
 @pytest.fixture(scope="module")
-def policy(world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
-    """The world with a policy whose LM head is not its embedding."""
+def policy(request: pytest.FixtureRequest, world: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    """The world with a policy whose LM head is, or is not, its embedding."""
     folder = tmp_path_factory.mktemp("policy") / "policy"
     shutil.copytree(world.policy, folder)
-    write_policy(folder, tie_word_embeddings=False)
+    write_policy(folder, tie_word_embeddings=request.param)
     return TinyWorld(world.folder, folder, world.rl_data)
 
 
@@ -42,7 +50,7 @@ def plain(policy: TinyWorld, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(("policy", "name"), CASES, indirect=["policy"])
 def test_losses_and_weights_are_those_of_one_process(policy: TinyWorld, plain: Path, tmp_path: Path, name: str) -> None:
     n_ranks, settings = VARIANTS[name]
     command = entry_command(policy, tmp_path / "out", **settings)

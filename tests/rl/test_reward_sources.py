@@ -116,6 +116,13 @@ def test_argument_file_chooses_the_source():
     assert group.judged.verdict.statuses == (Status.SCORED,) * 2
 
 
+@pytest.mark.parametrize("name", ["chrf", "chrf++", "bleu", "consensus", "text_metric"])
+def test_every_judge_inside_the_trainer_scores_a_group(name):
+    group = rolled_group(0, [1, 1])
+    (group,) = reward(stage(settings(use_rm_server=False, reward_server=None, reward_judge=name)), [group])
+    assert group.judged.verdict.statuses == (Status.SCORED,) * 2
+
+
 def test_a_reward_model_is_asked_inside_the_trainer_as_its_folder_records(tmp_path):
     folder = str(write_tiny_reward_model(tmp_path, "pairwise"))
     model = load_reward_model(folder)

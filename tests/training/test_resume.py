@@ -20,6 +20,19 @@ def same_weights(left: Path, right: Path) -> bool:
 
 
 @pytest.mark.slow
+def test_four_steps_equal_two_and_two_more(world: TinyWorld, tmp_path: Path) -> None:
+    steps = {"save_steps": "2", "lr_scheduler_type": "constant"}
+    run(one_rank(entry_command(world, tmp_path / "whole", max_steps="4", **steps)))
+    run(one_rank(entry_command(world, tmp_path / "parts", max_steps="2", **steps)))
+    assert not same_weights(tmp_path / "whole", tmp_path / "parts")
+    run(one_rank(entry_command(world, tmp_path / "parts", max_steps="4", **steps)))
+
+    assert same_weights(tmp_path / "whole", tmp_path / "parts")
+    assert rollouts_of(tmp_path / "whole") == rollouts_of(tmp_path / "parts")
+    assert [line["step"] for line in metrics_of(tmp_path / "parts")] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
 def test_two_ranks_resume_with_dynamic_sampling_where_the_prompts_stood(world: TinyWorld, tmp_path: Path) -> None:
     steps = {"save_steps": "1", "dynamic_sampling": "true", "global_gen_batch_size": "2", "max_gen_batches": "20"}
     run(two_ranks(entry_command(world, tmp_path / "whole", max_steps="2", **steps), tmp_path / "logs"))
