@@ -29,6 +29,6 @@ def imported(name: str) -> Any:
 
 
 decode, growth, grpo_step = map(imported, ("decode", "growth", "grpo_step"))
-judge_group, logprob, parity = map(imported, ("judge_group", "logprob", "parity"))
+joining, judge_group, logprob, parity = map(imported, ("joining", "judge_group", "logprob", "parity"))
 page_tables, ranker_step, server = map(imported, ("page_tables", "ranker_step", "server"))
 tiny_step, training_forms = map(imported, ("tiny_step", "training_forms"))

@@ -1,4 +1,4 @@
-"""Growth curves: the bound is what it says."""
+"""Growth curves: the bound is what it says, and a picture comes out."""
 
 from __future__ import annotations
 
@@ -28,3 +28,13 @@ def test_a_step_takes_its_products_or_its_reading_whichever_is_longer(growth):
     fast_memory, slow_memory = growth.Machine(flops=1.0, bytes=1e9), growth.Machine(flops=1e9, bytes=1.0)
     assert growth.bound_seconds(point, model, fast_memory) == pytest.approx(prefill + products)
     assert growth.bound_seconds(point, model, slow_memory) == pytest.approx(reading, rel=1e-6)
+
+
+def test_a_picture_is_drawn(growth, tmp_path):
+    rows = [
+        {"axis": axis, "value": 2.0**step, "tokens_per_s": 10.0, "bound_tokens_per_s": 20.0, "cache_mb": 1.0}
+        for axis in growth.AXES
+        for step in range(3)
+    ]
+    growth.draw({"rows": rows}, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""The comparison of trainers: our own trainer on the workload it describes."""
+"""The comparison of trainers: turns, medians, and our own trainer on the workload it describes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,33 @@ import json
 import pytest
 
 from grrm.data.bpe import train_bpe
+
+
+def test_trainers_take_turns_and_the_step_that_warms_up_does_not_count(grpo_step, tmp_path, monkeypatch, capsys):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/model.safetensors").touch()
+    monkeypatch.setenv("PEERS_HOME", str(tmp_path))
+    turns = []
+
+    def run(name, seconds):
+        def made(*settings):
+            *how, _, _, model, steps = settings
+            turns.append((name, model, steps, *how))
+            return [{"seconds": 90.0}] + [{"seconds": seconds + step, "rollout": 1.0} for step in range(steps - 1)]
+
+        return made
+
+    monkeypatch.setattr(grpo_step, "is_supported", lambda engine: engine != "ours-bf16")
+    monkeypatch.setattr(grpo_step, "run_ours", run("ours", 1.0))
+    monkeypatch.setattr(grpo_step, "run_trl", run("trl", 3.0))
+    grpo_step.main(["--rounds", "2", "--steps", "3", "--models", "tiny", "--out", str(tmp_path / "result.json")])
+    exact = [("ours", "tiny", 4, 1, False), ("ours", "tiny", 4, 2, False)]
+    assert turns == [*exact, ("ours", "tiny", 4, 2, True), ("trl", "tiny", 4)] * 2
+    rows = {row["engine"]: row for row in json.loads((tmp_path / "result.json").read_text())["rows"]}
+    assert rows["ours-fp32"]["seconds_per_step"] == 2.0
+    assert rows["ours-fp32"]["steps"] == 6
+    assert rows["ours-fp32-2ranks"]["relative_to_trl"] == 0.5
+    assert "0.50 of TRL's" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The comparison of token scores: a process for each form, and no result without the others."""
+"""The comparison of token scores: forms take turns, and are told relative to TRL's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ import subprocess
 import sys
 
 import pytest
+
+
+def test_forms_take_turns_and_are_told_relative_to_the_others(logprob, monkeypatch):
+    turns = []
+
+    def measured(form, peer, n_tokens, vocab, width):
+        turns.append((form, vocab))
+        assert (peer, n_tokens) == ("python", 100)
+        return {"trl": {"seconds": 4.0, "peak_mb": 200.0}, "torch": {"seconds": 3.0, "peak_mb": 800.0}}.get(
+            form, {"seconds": 1.0 + (len(turns) > 3), "peak_mb": 100.0}
+        )
+
+    monkeypatch.setattr(logprob, "measure_once", measured)
+    rows = logprob.measure(2, 100, ["chunked"], "python")["rows"]
+    first = next(iter(logprob.SIZES.values()))[0]
+    assert turns[:6] == [("chunked", first), ("trl", first), ("torch", first)] * 2
+    ours, trl, _ = rows[:3]
+    assert (ours["engine"], ours["seconds"], ours["seconds_relative_to_torch"]) == ("ours-chunked", 1.5, 0.5)
+    assert (ours["peak_mb_relative_to_trl"], ours["peak_mb_relative_to_torch"]) == (0.5, 0.125)
+    assert (trl["engine"], trl["seconds_relative_to_trl"]) == ("trl", 1.0)
 
 
 def test_results_to_compare_with_are_not_overwritten_without_the_others(logprob, tmp_path, monkeypatch, capsys):

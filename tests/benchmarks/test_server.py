@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+LOAD = Path(__file__).parents[2] / "benchmarks/server_load.py"
 GROUPS, SAMPLES = 2, 3
 
 
@@ -38,6 +44,80 @@ def test_every_server_answers_both_protocols_and_is_told_beside_the_bare_applica
     assert len(capsys.readouterr().out.splitlines()) >= len(rows) + 5
     assert [row["connections"] for row in result["readiness"]] == [1, 3]
     assert all(row["probes"] > 0 and row["probe_p99_ms"] > 0 for row in result["readiness"])
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers what its server says, and remembers what it was sent."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.sent.append(json.loads(sent))
+        status, answer = self.server.answer
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def stand_in():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as answering:
+        answering.sent = []
+        threading.Thread(target=answering.serve_forever, daemon=True).start()
+        yield answering
+        answering.shutdown()
+
+
+def load(stand_in, path, body, tmp_path, *options):
+    (tmp_path / "body.json").write_bytes(body)
+    url = f"http://127.0.0.1:{stand_in.server_port}{path}"
+    command = [sys.executable, LOAD, url, tmp_path / "body.json", "--seconds", "0.1"]
+    command += ["--scores", GROUPS * SAMPLES, "--connections", 2, *options]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+
+
+def rows_answer(scores, code=0):
+    return {"error_code": code, "error_msg": "told", "score": scores}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((200, rows_answer([1.0] * 5)), "an answer has 5 scores, asked for 6"),
+        ((200, rows_answer([0.0] * 6, 500)), "error 500: told"),
+        ((503, {"error_code": 503}), "HTTP 503"),
+    ],
+)
+def test_an_answer_that_is_not_one_ends_the_measurement(stand_in, bodies, tmp_path, answer, said):
+    stand_in.answer = answer
+    done = load(stand_in, "/", bodies["/"], tmp_path)
+    assert done.returncode == 1
+    assert said in done.stderr
+
+
+def test_candidates_without_a_score_are_not_counted_as_scores(stand_in, bodies, tmp_path):
+    scores = [{"score": 1.0}] * 5 + [{"score": None}]
+    stand_in.answer = (200, {"request_id": "any", "verdicts": [{"candidates": scores}]})
+    done = load(stand_in, "/v1/score", bodies["/v1/score"], tmp_path)
+    assert "an answer has 5 scores, asked for 6" in done.stderr
+
+
+@pytest.mark.parametrize(("options", "is_repeated"), [((), False), (("--repeat-id",), True)])
+def test_every_request_has_an_id_of_its_own_unless_they_are_to_be_repeated(
+    stand_in, bodies, tmp_path, options, is_repeated
+):
+    stand_in.answer = (200, {"verdicts": [{"candidates": [{"score": 1.0}] * 6}]})
+    done = load(stand_in, "/v1/score", bodies["/v1/score"], tmp_path, *options)
+    found = json.loads(done.stdout)
+    ids = [sent["request_id"] for sent in stand_in.sent]
+    assert len(ids) == found["requests"] + 1
+    assert len(set(ids)) == (1 if is_repeated else len(ids))
 
 
 def test_requests_carry_the_same_groups_in_both_protocols(bodies):

@@ -34,6 +34,14 @@ def test_the_training_step_changes_the_weights(tiny_step):
     assert all(changed)
 
 
+def test_warming_up_is_not_counted(tiny_step):
+    calls = []
+    works = [lambda: calls.append("a") or len(calls), lambda: calls.append("b") or len(calls)]
+    (first, seconds), (second, _) = tiny_step.timed_in_turn(works, 3)
+    assert (first, second, len(seconds)) == (7, 8, 3)
+    assert "".join(calls) == "abababab"
+
+
 # --- the benchmark of a pretrained model's steps measures steps, here of a tiny shape
 
 
@@ -51,7 +59,22 @@ def test_every_workload_is_measured(import_benchmark, tmp_path, monkeypatch):
     assert result["rl"]["distinct_tokens"] < result["rl"]["tokens"]
 
 
-# --- the benchmark of the training forms measures each in a process of its own
+# --- the benchmark of the training forms measures each in a process of its own and compares them
+
+
+def test_forms_are_measured_in_turn_and_compared_with_stock(training_forms, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def measured(workload: str, form: str) -> float:
+        asked.append((workload, form))
+        return {"stock": 2.0, "plain": 1.0, "kernels": 0.5}[form]
+
+    monkeypatch.setattr(training_forms, "measure_once", measured)
+    training_forms.main(["--repeats", "2", "--out", str(tmp_path / "result.json")])
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert asked[:6] == [("policy", form) for form in training_forms.FORMS] * 2
+    assert result["judge"]["kernels"] == {"step_s": 0.5, "relative": 0.25}
+    assert "kernels 0.25" in capsys.readouterr().out
 
 
 @pytest.mark.slow
