@@ -29,7 +29,8 @@ from grrm.http_client.client import HttpClient, NoAnswer
 from grrm.http_client.exchange import AnswerError, Failure
 
 logger = logging.getLogger(__name__)
-_AT_START, _UNKNOWN = -1, -2  # versions of servers that have taken over no weights, or were cut off while they did
+# Versions of servers that have taken over no weights, and of those that were cut off while they did, or sleep.
+_AT_START, _UNKNOWN = -1, -2
 _RESUME_S = 10.0  # time limit of resuming servers whose update failed
 
 
@@ -97,10 +98,10 @@ class ServerEngine(Engine):
         check: WeightsCheck | None = None,
         releases: bool = False,
     ) -> None:
-        self._releases, self._is_asleep = releases, False
         self._client, self._api, self._model, self._check = client, api, model, check
         self._vocab_size, self._max_positions = vocab_size, max_positions
         self._publish, self._together, self._max_staleness = publish, together, max_staleness
+        self._releases = releases
         self._published: list[int] = []
         self._versions = dict.fromkeys(client.pool.urls, _AT_START)
 
@@ -114,12 +115,11 @@ class ServerEngine(Engine):
         Raises UserError, on every rank, when one fails, or with `max_staleness` when none is left that is fresh enough,
         and when one does not pass the check of its weights.
         """
-        if self._published[-1:] == [version] and not self._is_asleep:
+        if self._published[-1:] == [version] and set(self._versions.values()) != {_UNKNOWN}:
             return
         folder = self._publish(version)
         self._published.append(version)
         self._versions = self._together(lambda: self._update_servers(folder, version))
-        self._is_asleep = False
         if self._check is not None:
             self._verify(self._check, version)
 
@@ -131,7 +131,7 @@ class ServerEngine(Engine):
         if self._releases:
             self._together(lambda: None)  # a rank that still samples is waited for
             self._together(self._release)
-            self._is_asleep = True
+            self._versions = dict.fromkeys(self._versions, _UNKNOWN)
 
     def _generate(self, requests: Sequence[Request], on_finished: OnFinished) -> list[Completion]:
         """See `Engine.generate`; `on_finished` is called from the threads of the requests.
@@ -235,7 +235,7 @@ class ServerEngine(Engine):
                 step.patient = not self._max_staleness  # others need not wait for a server that may miss an update
                 answers = self._client.ask_each(remaining, step, deadline)
                 unanswered = {url: error for url, error in answers.items() if isinstance(error, NoAnswer)}
-                if number > 0 or self._is_asleep:  # it has old weights, new ones, parts of both or none
+                if number > 0:  # it has old weights, new ones or parts of both
                     versions.update(dict.fromkeys(unanswered, _UNKNOWN))
                 failed.update(unanswered)
                 remaining = [url for url in remaining if url not in unanswered]
