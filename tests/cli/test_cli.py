@@ -143,6 +143,15 @@ def test_plan_reads_a_pipe_once_and_processes_do_not_share_one(tmp_path):
         launch("rl", 2, [str(pipe)])
 
 
+def test_a_mistake_in_a_pipe_is_told_under_its_name(tmp_path):
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(pipe.write_text, "rolout_n: 2\n")
+        planned = CliRunner().invoke(cli.grrm, ["plan", str(pipe)])
+    assert str(planned.exception).startswith(f"{pipe}: ")
+
+
 def test_plan_counts_prompts_that_are_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("rl.jsonl").write_text("{}\n" * 70 + "\n")

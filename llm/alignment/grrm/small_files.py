@@ -37,14 +37,21 @@ def read_small_file(path: str | os.PathLike[str], title: str) -> bytes:
 
 @contextmanager
 def rereadable(path: str, title: str) -> Iterator[str]:
-    """The path of what can be read more than once: of a copy where `path` is a pipe. Raises as `read_small_file`."""
+    """The path of what can be read more than once: of a copy where `path` is a pipe, which errors name all the same.
+
+    Raises as `read_small_file`.
+    """
     if not Path(path).is_fifo():
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / Path(path).name
         copy.write_bytes(read_small_file(path, title))
-        yield str(copy)
+        try:
+            yield str(copy)
+        except UserError as error:
+            error.args = tuple(str(said).replace(str(copy), path) for said in error.args)
+            raise
 
 
 def _without_waiting(path: str, flags: int) -> int:
