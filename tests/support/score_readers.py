@@ -32,12 +32,12 @@ def careful(text):
 
 
 def eager(text):
-    """Any punctuation ties a letter, or a translation numbered up to 26, to the number up to 100 behind it."""
+    """Any punctuation ties a letter, or a translation numbered from 1 to 26, to the number up to 100 behind it."""
     for line in as_seen(text).split("\n"):
         scores = {
             (one + other).upper() or place: number
             for one, other, place, number in NEAR.findall(line)
-            if int(number) <= 100 and int(place or 0) <= 26
+            if int(number) <= 100 and 0 < int(place or 1) <= 26
         }
         if len(scores) > 1:
             return scores
