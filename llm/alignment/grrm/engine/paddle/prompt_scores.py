@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens of prompts, from logits that come in parts."""
+"""Log-probabilities of the tokens of prompts, from logits that come in parts, and of the most probable tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grrm.engine import sampling
-from grrm.engine.api import PromptScores, Request, TopTokens
+from grrm.engine.api import PromptScores, Request, SamplingParams, TopTokens
 from grrm.engine.paddle import gpu_sampling
 
 
@@ -36,11 +36,10 @@ class PromptScoring:
             if not len(targets_N):
                 continue
             logits = logits_NV[: len(targets_N)]
-            module = sampling if isinstance(logits, np.ndarray) else gpu_sampling
-            logprobs_N, top = module.token_logprobs(logits, targets_N, request.params)
+            logprobs_N, top = _module_for(logits).token_logprobs(logits, targets_N, request.params)
             scores.logprobs.extend(logprobs_N.tolist())
             if top is not None:
-                scores.top_logprobs.extend(as_top_tokens(*top))
+                scores.top_logprobs.extend(_pairs(*top))
 
 
 def unscored(
@@ -50,7 +49,15 @@ def unscored(
     return {n: requests[n] for n, _ in group if requests[n].params.prompt_logprobs and n not in scores}
 
 
-def as_top_tokens(tokens_SK: Any, logprobs_SK: Any) -> Sequence[TopTokens]:
-    """Pairs of token and log-probability for each row, without what a constraint forbids."""
+def top_tokens(logits_SV: Any, params: SamplingParams) -> Sequence[TopTokens]:
+    """The most probable tokens of each row with their log-probs, without what a constraint forbids."""
+    return _pairs(*_module_for(logits_SV).top_logprobs(logits_SV, params))
+
+
+def _module_for(logits: Any) -> Any:
+    return sampling if isinstance(logits, np.ndarray) else gpu_sampling
+
+
+def _pairs(tokens_SK: Any, logprobs_SK: Any) -> Sequence[TopTokens]:
     rows = zip(tokens_SK.tolist(), logprobs_SK.tolist(), strict=True)
     return [[pair for pair in zip(*row, strict=True) if pair[1] > -math.inf] for row in rows]

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.engine import sampling
-from grrm.engine.api import UNFOLLOWED, CacheUse, Completion, PromptScores, Request, SamplingParams, TopTokens
+from grrm.engine.api import UNFOLLOWED, CacheUse, Completion, PromptScores, Request, TopTokens
 from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
-from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.constrained import Constraints
 from grrm.engine.paddle.decoder import Decoder, Sampler
 from grrm.engine.paddle.plain_decoder import ROW_MULTIPLE, round_up
-from grrm.engine.paddle.prompt_scores import PromptScoring, as_top_tokens, unscored
+from grrm.engine.paddle.prompt_scores import PromptScoring, top_tokens, unscored
 from grrm.engine.paddle.slots import NOTHING, Generated, Slots
 
 _REFILL_FRACTION = 4  # of the slots: a group of samples waits for that many at most
@@ -100,7 +99,7 @@ class Scheduler:
         self._tops.pop(number, None)
         self._scores.pop(number, None)
         self._constraints.drop(number)
-        self._give_back()
+        self._release_free_blocks()
         groups = ([waiting for waiting in group if waiting != number] for group in self._waiting)
         self._waiting = deque(group for group in groups if group)
 
@@ -146,12 +145,11 @@ class Scheduler:
             self._preempted[number] = generated
             self._waiting.appendleft([number])
             self.n_preempted += 1
-            self._give_back()
+            self._release_free_blocks()
             busy = self._slots.busy()
         return busy
 
-    def _give_back(self) -> None:
-        """Release the blocks of free slots."""
+    def _release_free_blocks(self) -> None:
         if self._tables is not None:
             for slot in self._slots.free().tolist():
                 self._tables.release(slot)
@@ -178,8 +176,7 @@ class Scheduler:
         because prefilling few rows takes as long as prefilling many.
         """
         admitted: list[int] = []
-        enough = -(-len(self._slots) // _REFILL_FRACTION)
-        pads = self._decoder.computes_padding
+        enough, pads = -(-len(self._slots) // _REFILL_FRACTION), self._decoder.computes_padding
         n_busy, n_free_blocks = len(self._slots) - n_free, self._n_spare_blocks()
         while self._waiting and not (pads and n_free < enough):
             group = self._waiting[0]
@@ -213,8 +210,7 @@ class Scheduler:
 
     def _tokens(self, number: int) -> list[int]:
         """Tokens to prefill for a request: its prompt and, after preemption, the tokens generated so far."""
-        prompt = self._requests[number].prompt
-        return [*prompt, *self._preempted.get(number, NOTHING)[0]]
+        return [*self._requests[number].prompt, *self._preempted.get(number, NOTHING)[0]]
 
     def _limit(self, number: int) -> int:
         """Maximum number of tokens that a request may generate."""
@@ -283,27 +279,21 @@ class Scheduler:
             else:
                 sampled = self._sample(logits, *state)
             if params.top_logprobs:
-                self._keep_tops(slots.requests_S[part_S], logits, params)
+                for number, top in zip(slots.requests_S[part_S].tolist(), top_tokens(logits, params), strict=True):
+                    self._tops.setdefault(number, []).append(top)
             if self._constraints:
                 self._constraints.advance(slots.requests_S[part_S], sampled[0])
             ended += slots.record(part_S, *sampled, params.stop_token_ids)
         if ended:
-            self._give_back()
+            self._release_free_blocks()
         return ended
-
-    def _keep_tops(self, numbers_S: NDArray[np.int64], logits_SV: Any, params: SamplingParams) -> None:
-        top_logprobs = sampling.top_logprobs if isinstance(logits_SV, np.ndarray) else gpu_sampling.top_logprobs
-        tokens_SK, logprobs_SK = top_logprobs(logits_SV, params)
-        for number, top in zip(numbers_S.tolist(), as_top_tokens(tokens_SK, logprobs_SK), strict=True):
-            self._tops.setdefault(number, []).append(top)
 
     def _compact(self, busy: NDArray[np.int64]) -> None:
         """Halve the number of slots (repeatedly) once no request waits and half of them are free."""
         target = len(self._slots)
         while target // 2 >= max(len(busy), ROW_MULTIPLE):
             target = round_up(target // 2)
-        if self._waiting or target == len(self._slots):
-            return
-        slots = np.concatenate([busy, self._slots.free()])[:target]
-        self._slots.keep(slots)
-        self._cache.keep(slots)
+        if target < len(self._slots) and not self._waiting:
+            slots = np.concatenate([busy, self._slots.free()])[:target]
+            self._slots.keep(slots)
+            self._cache.keep(slots)
