@@ -295,6 +295,4 @@ def check_files(config: StageConfig, problems: Problems) -> None:
         if key.names == "file" and not Path(path).is_file():
             problems.add(f"{key.name} names the file {path!r}, which does not exist; build it or mend the path.")
         if key.names == "model" and not Path(path).is_dir() and not is_hub_name(path):
-            problems.add(
-                f"{key.name} names the folder {path!r}, which does not exist; train it first or mend the path."
-            )
+            problems.add(f"{key.name} names the folder {path!r}, which does not exist; train it or mend the path.")
