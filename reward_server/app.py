@@ -18,14 +18,8 @@ from grrm import __version__
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.interface import Judge
-from grrm.rewards.protocol import (
-    PartialAnswer,
-    Problem,
-    ScoreRequest,
-    WireGroup,
-    task_of,
-    verdict_fields,
-)
+from grrm.rewards.messages import PartialAnswer, Problem, ScoreRequest, WireGroup
+from grrm.rewards.protocol import task_of, verdict_fields
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
 from .answer_cache import AnswerCache

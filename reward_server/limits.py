@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.rewards.protocol import ScoreRequest, WireCandidate, WireGroup, WireSegment
+from grrm.rewards.messages import ScoreRequest, WireCandidate, WireGroup, WireSegment
 from grrm.rewards.rows_protocol import RowsRequest
 
 from .problems import RequestProblem

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from grrm.http_client.exchange import DEADLINE_HEADER
-from grrm.rewards.protocol import PartialAnswer, Problem, ScoreAnswer, ScoreRequest
+from grrm.rewards.messages import PartialAnswer, Problem, ScoreAnswer, ScoreRequest
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
 from .page import JudgesAnswer, LiveAnswer, PromptsAnswer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 
-from grrm.rewards.protocol import PartialAnswer
+from grrm.rewards.messages import PartialAnswer
 
 logger = logging.getLogger(__name__)
 

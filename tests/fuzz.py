@@ -40,7 +40,7 @@ from grrm.gqm.rubric import imitates_rubric, parse_total, read_total
 from grrm.gqm.verification import contains_true, parse_verification
 from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import GeneratedText
-from grrm.rewards.protocol import ScoreAnswer
+from grrm.rewards.messages import ScoreAnswer
 from grrm_reward_server.hosting import HostedJudge, _check_languages
 
 MODES = ("exact", "tolerant", "compat")

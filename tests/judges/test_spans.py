@@ -26,7 +26,8 @@ from grrm.judges.registry import open_judge
 from grrm.judges.sources import read_sources
 from grrm.judges.spans import SpansJudge, aligned, marked_errors
 from grrm.rewards.gates import read_gates
-from grrm.rewards.protocol import ScoreAnswer, request_from_groups, verdict_fields, verdicts_from_answer
+from grrm.rewards.messages import ScoreAnswer
+from grrm.rewards.protocol import request_from_groups, verdict_fields, verdicts_from_answer
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 

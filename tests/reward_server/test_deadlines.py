@@ -24,7 +24,7 @@ from grrm.judges.interface import OpenedGenerator
 from grrm.judges.pairwise import PairwiseOptions
 from grrm.judges.spec import Process
 from grrm.judges.sqm import SQMOptions
-from grrm.rewards.protocol import PartialAnswer
+from grrm.rewards.messages import PartialAnswer
 from grrm_reward_server.hosting import HostedJudge
 
 

@@ -9,7 +9,8 @@ from support.completions_server import CompletionsServer
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
 from grrm.gqm.groups import Candidate, ContextSegment, Group, TranslationTask
-from grrm.rewards.protocol import ScoreRequest, request_from_groups, task_of
+from grrm.rewards.messages import ScoreRequest
+from grrm.rewards.protocol import request_from_groups, task_of
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings

@@ -22,8 +22,9 @@ from grrm.judges.interface import OpenedGenerator
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.registry import judge_names
 from grrm.rewards.answers import ANSWER_RULES
+from grrm.rewards.messages import ScoreRequest
 from grrm.rewards.mixing import mix
-from grrm.rewards.protocol import ScoreRequest, verdicts_from_answer
+from grrm.rewards.protocol import verdicts_from_answer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.settings import Settings

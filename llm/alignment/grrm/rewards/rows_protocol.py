@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, FiniteFloat
 
-from grrm.rewards.protocol import Texts, WireModel
+from grrm.rewards.messages import Texts, WireModel
 
 
 class RowsRequest(WireModel):
