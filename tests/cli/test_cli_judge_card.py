@@ -177,6 +177,9 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
     assert "has no scores mine; give their file, as --scores NAME=FILE" in mistake(log, *pair, "--scores", "mine")
     length = rows_of(content)["candidate length"]
     assert (length["tie_calibrated_accuracy"], length["pearson_by_source"]) == (0.0, pytest.approx(-1.0))
+    for at, entry_of in enumerate(entries[3:6]):
+        entry_of["item"][0] |= {"src_lang": "de", "trg_lang": ("fr", "it", "fr")[at]}  # as `grrm annotate` exports them
+    assert [one["language_pair"] for one in card(tmp_path, write_rows(log, entries))["gold"]] == ["de-fr", "de-it"]
     for part, key in ((entries[3]["item"][0]["tgt"], "B"), (entries[3], "annotation")):
         del part[key]
         assert "has an entry of eve for item 0 without the texts or scores" in mistake(write_rows(log, entries), *pair)
@@ -288,7 +291,7 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         ),
         (lambda rows: rows[:1], (), "has one system of en-de, s0; a card compares two or more"),
         (lambda rows: [{k: v for k, v in rows[0].items() if k != "gold"}], (), "has no column gold among"),
-        (lambda rows: [*rows, {**rows[0], "annotator": "cy", "trg_text": "other"}], (), "another text of s0"),
+        (lambda rows: [*rows, {**rows[0], "annotator": "cy", "trg_text": "other"}], (), "in a column segment"),
         (lambda rows: [{k: v for k, v in row.items() if k != "lp"} for row in rows], (), "does not say its languages"),
         (lambda rows: rows, ("--language-pair", "en-fr"), "has no rows of en-fr"),
         (lambda rows: rows, ("--temperature", "1"), "--temperature has no effect without --judge or --model"),

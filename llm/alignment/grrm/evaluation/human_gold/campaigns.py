@@ -57,6 +57,8 @@ def _of_entry(user: Any, entry: Mapping[str, Any]) -> Iterator[Row]:
                 "gold": judgement.get("score"),
                 "annotator": user,
                 "segment": item.get("item_id"),
+                "src_lang": item.get("src_lang"),
+                "trg_lang": item.get("trg_lang"),
             }
 
 

@@ -91,7 +91,10 @@ def read_rows(
             _Segment(source, _text(row, "reference"), _text(row, "domain")),
         )
         if segment.outputs.setdefault(system, row["trg_text"]) != row["trg_text"]:
-            raise UserError(f"{where} has another text of {system} than an earlier row of the source; mend one of them")
+            raise UserError(
+                f"{where} has another text of {system} than an earlier row of the source; mend one of them, or number "
+                "sources that occur again in a column segment"
+            )
         segment.gold[system, annotator] = _number(row.get("gold"), "gold", where)
         for name in scores:
             segment.scores[system, name] = _number(row.get(name), name, where)
