@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from support.dumped_run import config_of, write_run
 
 from grrm import cli
+from grrm.data.converters.gqm import taught_analysis
 from grrm.data.converters.groups import read_groups
 from grrm.errors import UserError
 
@@ -140,6 +141,31 @@ def test_a_page_and_back_without_a_lost_span(tmp_path):
     assert lines == {"major error in “🌊”; minor omission", "minor error in “</script>”"}
     assert (group["document"], group["position"], group["trg_text"]) == ("p", 1.0, "sentence 1")
     assert read_groups(tmp_path / "gold.parquet", "mt_texts", "scores", "analysis").table.num_rows == 1
+
+
+def test_an_error_is_one_line_of_the_analysis_that_a_judge_is_taught(tmp_path):
+    text = "two\nlines, the final score"
+    data = exported(tmp_path, write_lines(tmp_path / "r.jsonl", [row(0, "a", text, judge_scores=[1, 2])]))
+    at = data["groups"][0]["mt_texts"].index(text)
+    spans: list[list[dict]] = [[], []]
+    spans[at] = [{"start": 0, "end": 9, "severity": "minor"}, {"start": 15, "end": 26, "severity": "major"}]
+    saved(tmp_path / "one.json", data, "eve", {"Satz 0": [50, 50]}, {"Satz 0": spans})
+    (group,) = gold(tmp_path, tmp_path / "one.json")
+    lines = ["no error", "no error"]
+    lines[at] = "minor error in “two lines”; major error"
+    assert group["analysis"] == f"A: {lines[0]}\nB: {lines[1]}"
+    assert taught_analysis(group["analysis"], "ranking_score") == group["analysis"]
+
+
+def test_a_position_that_is_no_number_is_none(tmp_path):
+    positions = [0, float("nan"), float("inf")]
+    rows = [row(at, "a", "b", judge_scores=[1, 2], page="p", position=own) for at, own in enumerate(positions)]
+    data = exported(tmp_path, write_lines(tmp_path / "r.jsonl", rows))
+    assert {group["src_text"]: group["position"] for group in data["groups"]} == {
+        "Satz 0": 0,
+        "Satz 1": None,
+        "Satz 2": None,
+    }
 
 
 def test_annotators_are_merged_and_compared(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,7 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
             opinions = {f"order {nth}": own for nth, own in enumerate(orders)}
         if wrong := next((name for name, own in opinions.items() if len(own) != len(row["mt_texts"])), None):
             raise UserError(f"{path} row {number} has not as many {wrong} as mt_texts; rank the rows again")
-        document = row.get(document_key) if document_key else None
+        document, position = row.get(document_key) if document_key else None, row.get("position")
         yield Task(
             str(number),
             row["src_text"],
@@ -153,7 +154,7 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
             tuple(candidate or "" for candidate in row["mt_texts"]),
             opinions,
             None if document is None else str(document),
-            row.get("position") if isinstance(row.get("position"), int | float) else None,
+            position if isinstance(position, int | float) and isfinite(position) else None,
         )
 
 

@@ -20,6 +20,7 @@ from grrm.evaluation.candidate_pairs import Floats, score_array
 from grrm.evaluation.human_gold.agreement import calibrated_pairs, tau_b_by_source
 from grrm.evaluation.human_gold.gold import mean_scores
 from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.prompts import without_verdict
 
 _SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("severity", pa.string()), ("annotator", pa.string())])
 SCHEMA = pa.schema(
@@ -142,14 +143,17 @@ def _analysis(group: AnnotatedGroup) -> str:
     """The errors in words, a line per candidate, for a judge that writes before it scores."""
     lines = []
     for name, text, spans in zip(CANDIDATE_IDS, group.task.mt_texts, group.spans, strict=False):
-        said = [
-            f"{span['severity'] or 'an'} error in “{text[span['start'] : span['end']]}”"
-            if span["end"] > span["start"]
-            else f"{span['severity'] or 'an'} omission"
-            for span in spans
-        ]
+        said = [_error(text, span) for span in spans]
         lines.append(f"{name}: {'; '.join(dict.fromkeys(said)) or 'no error'}")
     return "\n".join(lines)
+
+
+def _error(text: str, span: Mapping[str, Any]) -> str:
+    """An error in words, on one line; what a reader of verdicts would take for a part of one is not quoted."""
+    severity, wrong = span["severity"] or "an", " ".join(text[span["start"] : span["end"]].split())
+    if span["end"] == span["start"]:
+        return f"{severity} omission"
+    return f"{severity} error in “{wrong}”" if without_verdict(wrong) == wrong else f"{severity} error"
 
 
 def people_agreement(groups: Sequence[AnnotatedGroup], *, n_resamples: int = 1000) -> list[PeopleAgreement]:
