@@ -92,6 +92,7 @@ def test_a_test_set_gives_the_card_of_its_metrics_baselines_sentinels_and_raters
     assert rows_of(content, "news")["noisy-src"]["tie_calibrated_accuracy"] == pytest.approx(news)
     page = (tmp_path / "card.html").read_text(encoding="utf-8")
     assert "noisy-src" in page
+    assert f'<td class="num">{rows["length ratio"]["tie_threshold"]:.3g}</td>' in page
     assert "&lt;script&gt;" in page
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "")
