@@ -104,7 +104,7 @@ def _records(path: Path, languages: tuple[str | None, str | None]) -> Iterator[t
 
 def _of_page(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON ({type(error).__name__}); give what the page saved") from error
     if not isinstance(content, dict) or content.get("format") != PAGE_FORMAT:
