@@ -158,10 +158,12 @@ def test_an_error_is_one_line_of_the_analysis_that_a_judge_is_taught(tmp_path):
     assert taught_analysis(group["analysis"], "ranking_score") == group["analysis"]
 
 
-def test_a_position_that_is_no_number_is_none(tmp_path):
+def test_a_document_or_position_that_is_no_value_is_none(tmp_path):
     positions = [0, float("nan"), float("inf")]
     rows = [row(at, "a", "b", judge_scores=[1, 2], page="p", position=own) for at, own in enumerate(positions)]
+    rows[1]["page"] = float("nan")
     data = exported(tmp_path, write_lines(tmp_path / "r.jsonl", rows))
+    assert sorted(str(group["document"]) for group in data["groups"]) == ["None", "p", "p"]
     assert {group["src_text"]: group["position"] for group in data["groups"]} == {
         "Satz 0": 0,
         "Satz 1": None,

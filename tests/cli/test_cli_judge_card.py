@@ -299,6 +299,11 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         (lambda rows: rows, ("--scores", "theirs"), "has no column theirs among"),
         (lambda rows: rows, ("--judge", "answer"), "--judge answer judges answers, and these are translations"),
         (lambda rows: [{**row, "reference": ""} for row in rows], ("--judge", "chrf"), "chrf needs a reference for"),
+        (
+            lambda rows: [{**row, "reference": np.nan} for row in rows],
+            ("--judge", "chrf"),
+            "chrf needs a reference for",
+        ),
     ],
 )
 def test_mistakes_are_named_with_their_remedy(tmp_path, change, arguments, message):

@@ -153,7 +153,7 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
             row["trg_lang"],
             tuple(candidate or "" for candidate in row["mt_texts"]),
             opinions,
-            None if document is None else str(document),
+            None if document is None or document != document else str(document),  # NaN, which pandas writes for none
             position if isinstance(position, int | float) and isfinite(position) else None,
         )
 

@@ -167,7 +167,7 @@ def _language_pair(row: Row, languages: tuple[str | None, str | None], where: st
 
 def _text(row: Row, name: str) -> str | None:
     value = row.get(name)
-    return None if value is None or value == "" else str(value)
+    return None if value is None or value == "" or value != value else str(value)  # NaN, which pandas writes for none
 
 
 def _number(value: Any, name: str, where: str) -> float:
