@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -79,3 +80,7 @@ def test_losses_and_weights_are_those_of_a_run_that_counts_rows(
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out", by_rows))
     for key, weight in theirs.items():
         np.testing.assert_allclose(ours[key], weight, atol=1e-4, err_msg=key)
+    states = [
+        json.loads((folder / "checkpoint-3/grrm_state.json").read_text()) for folder in (tmp_path / "out", by_rows)
+    ]
+    assert [state["topology"]["rows_per_step"] for state in states] == [16, 16], "one can go on where the other ended"

@@ -88,6 +88,7 @@ def train(config: RLConfig) -> None:
     tokenizer = load_tokenizer(config.actor_model_name_or_path)
     prompts, held_out_prompts = read_rows(config, tokenizer)
     plan = batch_plan(config, ranks.size, len(prompts))
+    args.per_device_train_batch_size = plan.micro_batch_rows
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
