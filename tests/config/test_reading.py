@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -101,3 +102,19 @@ def test_any_scalar_is_converted_or_refused_with_its_key(key, value):
 @given(st.integers(-(10**20), 10**20))
 def test_whole_numbers_survive_as_text(number):
     assert convert("max_steps", str(number), int) == convert("max_steps", number, int) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "value"),
+    [
+        ("[{judge: chrf, weight: 0.3}]", list[dict[str, Any]], [{"judge": "chrf", "weight": 0.3}]),
+        ('[{"judge": "chrf", "weight": 3e-1}]', list[dict[str, Any]], [{"judge": "chrf", "weight": 0.3}]),
+        ("[http://a:1, http://b:2]", list[str], ["http://a:1", "http://b:2"]),
+        ("{judge_timeout: drop_group}", dict[str, str], {"judge_timeout": "drop_group"}),
+        ("{minor: 2}", dict[str, float], {"minor": 2.0}),
+    ],
+)
+def test_lists_and_mappings_on_the_command_line_are_written_as_in_the_file(text, hint, value):
+    assert convert("key", text, hint) == value
+    with pytest.raises(UserError, match="key is"):
+        convert("key", text[:-1], hint)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+import yaml
+
 from grrm.errors import UserError, nearest_name
 
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -60,7 +62,7 @@ def _convert_option(value: Any, hint: Any) -> Any:
         (member,) = get_args(hint)
         return [_convert_option(item, member) for item in _items(value)]
     if origin is dict:
-        mapping = json.loads(value) if isinstance(value, str) else value
+        mapping = _read_text(value) if isinstance(value, str) else value
         member = get_args(hint)[1]
         if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping):
             raise ValueError
@@ -71,12 +73,25 @@ def _convert_option(value: Any, hint: Any) -> Any:
 
 
 def _items(value: Any) -> Iterable[Any]:
-    """A list as it is; text split at commas and blanks (JSON when it starts with a bracket)."""
-    if isinstance(value, str):
-        return list(json.loads(value)) if value.lstrip().startswith("[") else value.replace(",", " ").split()
+    """A list as it is; text split at commas and blanks (YAML when it starts with a bracket)."""
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        return value.replace(",", " ").split()
+    value = _read_text(value) if isinstance(value, str) else value
     if not isinstance(value, list):
         raise ValueError
     return value
+
+
+def _read_text(text: str) -> Any:
+    """Read JSON, or else YAML, which takes 1e-3 and escaped surrogates otherwise. Raises ValueError."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError from error
 
 
 def _as_bool(value: Any) -> bool:
