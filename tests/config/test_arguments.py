@@ -112,6 +112,15 @@ def test_kl_is_a_loss_or_in_the_reward_as_the_rule_or_the_file_says(run, changes
         ),
         ({"sapo_tau_pos": 2.0}, "sapo_tau_pos has no effect with policy_loss token_clip"),
         ({"rollout_is_mode": "mask"}, "rollout_is_mode has no effect with rollout_is auto"),
+        (
+            {
+                "use_rm_server": True,
+                "reward_server": "http://h:1",
+                "reward_protocol": "paddlenlp",
+                "reward_groups_per_request": 4,
+            },
+            "reward_groups_per_request has no effect with reward_protocol paddlenlp",
+        ),
     ],
 )
 def test_what_has_no_effect_is_said(run, changes, notice):

@@ -58,6 +58,10 @@ def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems
                     f"{key} has no effect with reward_protocol paddlenlp, whose server sends finished rewards and "
                     "cannot say that one is missing; remove the key or use reward_protocol grrm."
                 )
+        if "reward_groups_per_request" in explicit:
+            problems.notice(
+                "reward_groups_per_request has no effect with reward_protocol paddlenlp, whose rows go in one request."
+            )
 
 
 def _check_judge_inside(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
