@@ -98,3 +98,12 @@ def test_a_run_is_evaluated_before_its_first_step_and_after_its_last_as_well(wor
         train(arguments(world, tmp_path, max_steps=steps, eval_steps="3"))
     assert [line["step"] for line in evaluations(tmp_path)] == [0, 2, 3, 4]
     assert read_marker(tmp_path / "out/checkpoint-4")["alarm"]["first"]["step"] == 0
+
+
+def test_a_run_that_stops_early_says_why(world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stopping = {"early_stopping": "true", "early_stopping_patience": "1", "early_stopping_threshold": "9"}
+    train(arguments(world, tmp_path, max_steps="3", **stopping))
+    assert [line["step"] for line in evaluations(tmp_path)] == [0, 1]
+    best = evaluations(tmp_path)[0]["eval_reward"]
+    reason = f"eval_reward has not risen above {best:.3f} by more than 9 in the last 1 evaluations"
+    assert f"early_stopping ends the run at step 1: {reason}" in capfd.readouterr().err

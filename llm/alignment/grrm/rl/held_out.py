@@ -165,6 +165,12 @@ class StopWhenNoBetter(TrainerCallback):
         """True once early stopping has triggered."""
         return self.misses >= self.patience
 
+    @property
+    def reason(self) -> str:
+        """Say for how long nothing was better than what."""
+        by = f" by more than {self.threshold:g}" if self.threshold else ""
+        return f"eval_reward has not risen above {self.best:.3f}{by} in the last {self.misses} evaluations"
+
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, as JSON."""
         return {"best": self.best if math.isfinite(self.best) else None, "misses": self.misses}

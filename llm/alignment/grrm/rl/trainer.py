@@ -177,6 +177,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
             write_evaluation(self.args.output_dir, step, *rows)
         self.log(dict(metrics))
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        if self.stopper is not None and self.stopper.is_done and self.state.global_step < self.args.max_steps:
+            self.record.say(f"early_stopping ends the run at step {self.state.global_step}: {self.stopper.reason}")
         return metrics
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
