@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from dataclasses import replace
@@ -234,6 +235,17 @@ def test_server_that_starts_late_is_waited_for_with_a_word(row_server, monkeypat
     await_reward_server(settings(reward_server=row_server.url), DataRanks(0, 1))
     assert "is not ready (the connection was refused); waiting up to 15 s" in caplog.text
     assert attempts == [1.0, 14.0]
+
+
+def test_server_without_a_probe_may_be_paddlenlps_own(monkeypatch, caplog):
+    def absent(client, timeout_s):
+        raise RewardServerError("http://h:1", ("readiness probe",), 1, "it answered HTTP 404")
+
+    monkeypatch.setattr(reward_sources.RewardClient, "wait_until_ready", absent)
+    remedy = "(it answered HTTP 404, as PaddleNLP's own does: for that set reward_protocol: paddlenlp)"
+    with pytest.raises(UserError, match=re.escape(remedy)):
+        await_reward_server(settings(reward_server="http://h:1", reward_protocol="grrm"), DataRanks(0, 1))
+    assert f"is not ready {remedy}; waiting" in caplog.text
 
 
 def of_answers(url, **changes):

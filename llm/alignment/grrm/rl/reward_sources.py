@@ -205,13 +205,19 @@ def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
     try:
         client.wait_until_ready(at_once_s)
     except RewardServerError as error:
-        logger.warning("reward server %s is not ready (%s); waiting up to %g s", error.server, error.cause, timeout_s)
+        seen = f"{error.cause}{_stock(error.cause)}"
+        logger.warning("reward server %s is not ready (%s); waiting up to %g s", error.server, seen, timeout_s)
     else:
         return
     try:
         client.wait_until_ready(max(timeout_s - at_once_s, at_once_s))
     except RewardServerError as error:
         raise UserError(
-            f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}): start it, or correct "
-            "reward_server"
+            f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}{_stock(error.cause)}): "
+            "start it, or correct reward_server"
         ) from error
+
+
+def _stock(cause: str) -> str:
+    """Name the key for a server without `GET /readyz`, as PaddleNLP's own is."""
+    return ", as PaddleNLP's own does: for that set reward_protocol: paddlenlp" if "HTTP 404" in cause else ""
