@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from itertools import permutations
 
@@ -81,6 +82,14 @@ def test_newstest_2020_is_read_by_its_segments(tmp_path):
     source.write_text('<seg id="1">never\nended</seg>\n')
     with pytest.raises(UserError, match=r"en\.sgm line 1 has a segment that does not end"):
         read(UserRows(source, target=target))
+
+
+def test_segments_of_a_compressed_file_are_read_as_those_of_the_file(tmp_path):
+    for name in ("src.en.sgm", "ref.de.SGM"):
+        plain = sgm(tmp_path / name, TEXTS[name[4:6]], "set")
+        plain.with_name(f"{name}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    rows = UserRows(tmp_path / "src.en.sgm.gz", target=tmp_path / "ref.de.SGM.gz")
+    assert read(rows) == pairs_of("en", "de")[:2]
 
 
 def test_the_general_test_of_wmt_22_says_its_languages(tmp_path):

@@ -196,6 +196,8 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
             {"src_lang": "en", "trg_lang": "de"},
             "has values that are quoted as in CSV",
         ),
+        ("a.tsv", 'en\tde\n"a\nb"\tc\n', {"src_lang": "en", "trg_lang": "de"}, "tabs or line breaks need CSV"),
+        ("a.csv", "en,de,de\na,b,c\n", {"src_lang": "en", "trg_lang": "de"}, "several columns de; rename or remove"),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),
         ("a.json", '[{"src_text": "\\ud800", "trg_text": "a"}]', {}, "row 1 has '.ud800', half of a character"),
@@ -236,6 +238,15 @@ def test_half_of_a_character_is_told_with_its_line_or_row(name, joint, noun, tmp
     whole, half = open_table(tmp_path / name).read(None)
     assert whole == {"a": "\U0001f600"}
     assert str(half).endswith(rf"{name} {noun} 2 has '\ud83d', half of a character; mend or remove the {noun}")
+
+
+def test_a_compressed_memory_is_read_with_every_translation_of_a_unit(tmp_path):
+    texts = (("en", "Yes."), ("de", "Ja."), ("de", "Jawohl."))
+    variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in texts)
+    content = f'<tmx version="1.4"><header srclang="en"/><body><tu>{variants}</tu></body></tmx>'
+    (tmp_path / "rows.tmx.gz").write_bytes(gzip.compress(content.encode()))
+    rows = [values for _, values in iter_raw_rows(tmp_path / "rows.tmx.gz")]
+    assert rows == [("Yes.", "Ja.", "en", "de"), ("Yes.", "Jawohl.", "en", "de")]
 
 
 def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_path, monkeypatch):
@@ -306,6 +317,17 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
     assert len(tasks) == len((tmp_path / "out/sft.jsonl").read_text().splitlines())
     with pytest.raises(UserError, match="80 usable source texts; hold out fewer than 80"):
         converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 80)
+    with pytest.raises(UserError, match="unknown prompt type 'Towr': did you mean 'Tower'"):
+        converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 10, "--prompt-type", "Towr")
+
+
+@pytest.mark.parametrize(("rows", "out"), [("heldout.parquet", ""), ("", ""), ("", "all.jsonl")])
+def test_held_out_rows_do_not_replace_the_input_or_join_it(rows, out, tmp_path):
+    pq.write_table(TABLE, tmp_path / "heldout.parquet")
+    before = (tmp_path / "heldout.parquet").read_bytes()
+    with pytest.raises(UserError, match=r"heldout\.parquet would be in the input .*; write to another folder"):
+        converted(tmp_path / rows, tmp_path / out, "--held-out", 1, *(["--to", "rl"] if out else []))
+    assert (tmp_path / "heldout.parquet").read_bytes() == before
 
 
 def test_two_files_of_lines_become_training_files(tmp_path):

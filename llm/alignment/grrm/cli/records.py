@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from grrm.data.layouts.opening import ENDINGS, ending_of, open_table
-from grrm.data.layouts.table import Row, RowError
+from grrm.data.layouts.opening import ENDINGS, open_table
+from grrm.data.layouts.table import Row, RowError, ending_of
 from grrm.data.layouts.text_files import STDIN, lines_of
 from grrm.errors import UserError
 from grrm.gqm.languages import display_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,9 +118,8 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         if invalid:
             shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
             more = f" and {len(invalid) - _SHOWN} more" if len(invalid) > _SHOWN else ""
-            raise UserError(
-                f"{path} has rows without {len(names)} values: {shown}{more}; quote values that contain the delimiter"
-            )
+            remedy = "quote values that contain the delimiter" if is_csv else "values with tabs or line breaks need CSV"
+            raise UserError(f"{path} has rows without {len(names)} values: {shown}{more}; {remedy}")
 
     with arrow_errors(path):
         names = opened(None).schema.names
@@ -135,7 +135,12 @@ def arrow_row_table(
     batches: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]],
     n_rows: int | None = None,
 ) -> RowTable:
-    """A table of the rows in `batches`, of the columns asked for, whose errors of pyarrow become sentences."""
+    """A table of the rows in `batches`, of the columns asked for, whose errors of pyarrow become sentences.
+
+    Raises UserError where two columns have one name, other than none.
+    """
+    if twice := [name for name, count in Counter(schema.names).items() if name and count > 1]:
+        raise UserError(f"{path} has several columns {', '.join(twice)}; rename or remove all but one")
 
     def checked(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with arrow_errors(path):

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from grrm.data.layouts.arrow_files import arrow_table, csv_table, parquet_table
 from grrm.data.layouts.hub import hub_table, is_data_set_name
-from grrm.data.layouts.table import Row, RowError, RowTable
+from grrm.data.layouts.table import Row, RowError, RowTable, ending_of
 from grrm.data.layouts.text_files import json_lines_table, json_table, line_pair_table
 from grrm.data.layouts.translation_files import parallel_table, tmx_table, with_language_pairs, xliff_table
 from grrm.errors import UserError
 
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 _TABLES: dict[str, Callable[[Path], RowTable]] = {
     ".parquet": parquet_table,
     **dict.fromkeys((".arrow", ".feather", ".ipc"), arrow_table),
@@ -76,11 +75,6 @@ def open_table(
             "translations of its lines with --target"
         )
     return with_language_pairs(_TABLES[ending](path))
-
-
-def ending_of(path: Path) -> str:
-    """The ending that says the layout: `.csv` of rows.csv.gz."""
-    return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix.lower()
 
 
 def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> RowTable:

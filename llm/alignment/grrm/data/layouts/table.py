@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from grrm.errors import UserError
 
 Row = dict[str, Any]
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 MAX_TEXT = 1 << 24  # bytes of a line, characters of a segment: what is longer is no sentence, but a damaged file
 
 
@@ -58,15 +60,23 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
         return table
     names = [name for name in table.names if name in columns]
     rows = list(sound_rows(table, names))
-    try:
-        values = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-    except (pa.ArrowException, UnicodeEncodeError) as error:
-        raise UserError(f"{table.name} has a column without one type ({first_line(error)}); mend it") from error
+    arrays = {}
+    for name in names:
+        try:
+            arrays[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowException, UnicodeEncodeError) as error:
+            raise UserError(f"{table.name} has no one type in column {name} ({first_line(error)}); mend it") from error
+    values = pa.table(arrays)
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         yield from values.select(names if columns is None else columns).to_batches(rows_per_batch)
 
     return replace(table, n_rows=len(rows), schema=values.schema, batches=batches)
+
+
+def ending_of(path: Path) -> str:
+    """The ending that says the layout: `.csv` of rows.csv.gz."""
+    return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix.lower()
 
 
 def first_line(error: Exception) -> str:

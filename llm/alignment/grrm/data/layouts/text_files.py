@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
+from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, ending_of, first_line
 from grrm.errors import UserError
 from grrm.small_files import read_small_file
 
@@ -31,7 +31,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     Raises UserError for a file that cannot be read, is not UTF-8, or has a line of more than `MAX_TEXT` bytes.
     """
     try:
-        with _binary(path) as file:
+        with open_binary(path) as file:
             number = 0
             while raw := file.readline(MAX_TEXT + 1):
                 number += 1
@@ -48,7 +48,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def _sentences(path: Path) -> Iterator[tuple[int, str]]:
     """As `lines_of`; of WMT's `.sgm` files the segments."""
-    if path.suffix != ".sgm":
+    if ending_of(path) != ".sgm":
         yield from lines_of(path)
         return
     for number, line in lines_of(path):
@@ -143,7 +143,8 @@ def _names(rows: Iterator[Row | RowError]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in peeked for name in row))
 
 
-def _binary(path: Path) -> Any:
+def open_binary(path: Path) -> Any:
+    """The bytes of a file, decompressed; those of standard input and of a pipe are read at once."""
     if path == STDIN:
         return io.BytesIO(sys.stdin.buffer.read())
     if path.is_fifo():  # in which Arrow cannot seek
@@ -153,6 +154,6 @@ def _binary(path: Path) -> Any:
 
 def _readable(path: Path) -> Any:
     try:
-        return _binary(path)
+        return open_binary(path)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error}); give the path of a file") from error

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable
-from grrm.data.layouts.text_files import line_pair_table
+from grrm.data.layouts.text_files import line_pair_table, open_binary
 from grrm.errors import UserError
 from grrm.gqm.languages import display_name, language_code
 
@@ -36,15 +36,15 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
             source_language = src_lang or unit.get("srclang") or heads.get("srclang", "*all*")
             if source_language == "*all*":
                 raise UserError(f"{path} does not say its source language; give it with --src-lang")
-            texts = {_language(variant): _text(variant.find("seg")) for variant in unit.findall("tuv")}
-            source = next((lang for lang in texts if _same(lang, source_language)), None)
-            others = [lang for lang in texts if lang != source and (trg_lang is None or _same(lang, trg_lang))]
+            texts = [(_language(variant), _text(variant.find("seg"))) for variant in unit.findall("tuv")]
+            source, text = next((pair for pair in texts if _same(pair[0], source_language)), (None, None))
+            others = [pair for pair in texts if pair[0] != source and (trg_lang is None or _same(pair[0], trg_lang))]
             if source is None or not others:
                 lacking = source_language if source is None else trg_lang or "another language"
                 message = f"{path} unit {unit.get('tuid', '')!r} has no text in {lacking}; add it or remove the unit"
                 yield RowError(message, f"the unit has no text in {lacking}")
-            for lang in others if source is not None else ():
-                yield dict(zip(COLUMNS, (texts[str(source)], texts[lang], source, lang), strict=True))
+            for lang, translation in others if source is not None else ():
+                yield dict(zip(COLUMNS, (text, translation, source, lang), strict=True))
 
     return RowTable(str(path), COLUMNS, rows)
 
@@ -66,10 +66,10 @@ def _units(path: Path) -> Iterator[tuple[Element, dict[str, str]]]:
     """Each unit, and the attributes of what it stands in."""
     reader = _UnitReader(path)
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             yield from reader.units(file)
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give the path of a file") from error
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); give the path of a file") from error
     except expat.ExpatError as error:
         raise UserError(f"{path} is not well-formed XML ({error}); export it again") from error
 
