@@ -158,6 +158,7 @@ def convert_to_rows(
 
 def fault_of_pair(values: tuple[Any, ...], prompt_type: str, optional: tuple[str, ...] = ()) -> str | None:
     """Return the reason to leave a row, values of `COLUMNS` and maybe `CARRIED`, out of training; None without any."""
+    require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
     line = _line(values, prompt_type, lambda task: {"src": render_prompt(task, prompt_type)}, optional)
     return line if isinstance(line, str) else None
 
