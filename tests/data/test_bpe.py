@@ -142,3 +142,9 @@ def test_paddlenlps_autotokenizer_gives_the_same_ids(folder: Path, tokenizer: To
         chat = [{"role": "user", "content": user}]
         rendered = loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         assert rendered == f"{START}user\n{user}{EOS}\n{START}assistant\n"
+
+
+def test_a_language_without_a_name_is_told_with_its_row(tmp_path):
+    (tmp_path / "rows.csv").write_text("src_text,trg_text,src_lang,trg_lang\na,b,en,de\na,b,en,germn\n")
+    with pytest.raises(UserError, match=r"rows\.csv row 2: unknown language 'germn'.* --to rows` leaves such rows out"):
+        list(corpus_texts(tmp_path / "rows.csv"))

@@ -14,10 +14,10 @@ from grrm.data.atomic import atomic_path
 from grrm.data.convert import render_prompt
 from grrm.data.converters.sqm import question_and_criteria
 from grrm.data.parquet import read_rows
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
-from grrm.gqm.mt_prompts import mt_prompt
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 from grrm.gqm.rubric import rubric_seams
 
 PAD, START, EOS = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -63,9 +63,18 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
 
 
 def corpus_texts(parquet: Path, prompt_type: str = "Tower") -> Iterator[str]:
-    """Yield the prompt and response of a policy for each row, each under its ChatML role. Errors as in `read_rows`."""
-    for row in read_rows(parquet):
-        yield "user\n" + mt_prompt(row.src_text, row.src_lang, row.trg_lang, prompt_type)
+    """Yield the prompt and response of a policy for each row, each under its ChatML role.
+
+    Raises UserError as `read_rows` does, and for an unknown language or prompt type.
+    """
+    require_known("prompt type", prompt_type, MT_PROMPT_TYPES)
+    for number, row in enumerate(read_rows(parquet), start=1):
+        try:
+            prompt = mt_prompt(row.src_text, row.src_lang, row.trg_lang, prompt_type)
+        except UserError as error:
+            message = f"{parquet} row {number}: {error}; `grrm data convert --to rows` leaves such rows out"
+            raise UserError(message) from error
+        yield "user\n" + prompt
         yield "assistant\n" + row.trg_text
 
 
