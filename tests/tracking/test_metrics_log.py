@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from grrm.config import RLConfig
 from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog, read_metrics
@@ -64,3 +65,16 @@ def test_a_frequent_failure_is_told_when_it_becomes_frequent_and_not_at_every_st
         f" step {step}, {share} of the samples are missing_reference: {REMEDIES[Status.MISSING_REFERENCE]}"
         for step, share in ((2, "44%"), (5, "6%"))
     ]
+
+
+def test_a_resumed_run_names_settings_that_had_other_values(tmp_path, capsys: pytest.CaptureFixture[str]):
+    def resume(first_step: int, **settings: object) -> str:
+        config = RLConfig(use_rule_reward=True, rule_reward="ranking", output_dir=str(tmp_path), **settings)
+        RunRecord.open(config, True, 4, first_step).close()
+        return "".join(line for line in capsys.readouterr().err.splitlines() if "going on" in line)
+
+    assert resume(1, max_steps=2, seed=1) == resume(3, max_steps=4, seed=1) == ""
+    told = resume(4, max_steps=4, seed=2, learning_rate=1e-3)
+    assert f"going on at step 4 of '{tmp_path}' with other values of " in told
+    assert {"seed", "learning_rate"} == set(told.partition("values of ")[2].partition(":")[0].split(", "))
+    assert resume(4, max_steps=4, seed=1) == ""

@@ -14,7 +14,7 @@ from grrm.config import RLConfig
 from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
+from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_arguments
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
@@ -39,6 +39,7 @@ REMEDIES = {
     Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
     Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
 }
+_MAY_CHANGE = ("max_steps", "overwrite_output_dir", "resume_from_checkpoint")
 
 
 @dataclass(slots=True)
@@ -60,7 +61,9 @@ class RunRecord:
         folder, dump = Path(config.output_dir), None
         if config.dump_rollouts:
             dump = RolloutDump(folder / ROLLOUTS, config.dump_format, first_step=first_step)
-            dump.write_arguments(config.model_dump(mode="json", exclude={"wandb_api_key"}))
+            settings = config.model_dump(mode="json", exclude={"wandb_api_key"})
+            dump.write_arguments(settings)
+            _tell_changed(folder, settings, first_step)
         return cls(
             metrics_log=MetricsLog(folder, first_step),
             dump=dump,
@@ -114,3 +117,17 @@ class RunRecord:
         """Finish the progress bar."""
         if self.progress is not None:
             self.progress.close()
+
+
+def _tell_changed(folder: Path, settings: Mapping[str, Any], first_step: int) -> None:
+    """Name the settings that a resumed run has with other values than the steps before."""
+    earlier = {step: before for step, before in read_arguments(folder / ROLLOUTS).items() if step < first_step}
+    before = earlier[max(earlier)] if earlier else {}
+    changed = [name for name in settings if before.get(name, settings[name]) != settings[name]]
+    if changed := [name for name in changed if name not in _MAY_CHANGE]:
+        print(
+            f"going on at step {first_step} of '{folder}' with other values of {', '.join(changed)}: the verdict "
+            "compares with the policy and rewards of the start; name another output_dir for a run of its own",
+            file=sys.stderr,
+            flush=True,
+        )
