@@ -197,6 +197,12 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
             "has values that are quoted as in CSV",
         ),
         ("a.tsv", 'en\tde\n"a\nb"\tc\n', {"src_lang": "en", "trg_lang": "de"}, "tabs or line breaks need CSV"),
+        (
+            "a.csv",
+            'en,de\na,b\nc,"d\ne,f\n',
+            {"src_lang": "en", "trg_lang": "de"},
+            "row 2 begins a quote that does not",
+        ),
         ("a.csv", "en,de,de\na,b,c\n", {"src_lang": "en", "trg_lang": "de"}, "several columns de; rename or remove"),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),

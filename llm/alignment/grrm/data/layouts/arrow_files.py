@@ -14,6 +14,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
+from grrm.data.layouts.text_files import open_binary
 from grrm.errors import UserError
 
 ROWS_PER_BATCH = 8192
@@ -83,7 +84,10 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
     """A file with a header of column names; every value is text.
 
     Values of CSV may be quoted and hold line breaks. In TSV each line is a row and quotes are part of the text; a value
-    that is quoted as in CSV is an error. Rows with too many or too few values are one error at the end of the file.
+    that is quoted as in CSV is an error.
+
+    Rows with too many or too few values are one error at the end of the file. So is a quote that does not end, behind
+    which the last value has all further rows.
 
     CSV whose header has semicolons or tabs and no comma is divided at these.
     """
@@ -109,17 +113,22 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         )
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        n_rows, last = 0, ""
         for batch in opened(dict.fromkeys(names, pa.string())):
             if not is_csv and any(
                 pc.any(pc.match_substring_regex(values, _QUOTED)).as_py() for values in batch.columns
             ):
                 raise UserError(f"{path} has values that are quoted as in CSV; write them without quotes, or as CSV")
+            if batch.num_rows:
+                n_rows, last = n_rows + batch.num_rows, batch.column(batch.num_columns - 1)[-1].as_py()
             yield batch if columns is None else batch.select(columns)
         if invalid:
             shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
             more = f" and {len(invalid) - _SHOWN} more" if len(invalid) > _SHOWN else ""
             remedy = "quote values that contain the delimiter" if is_csv else "values with tabs or line breaks need CSV"
             raise UserError(f"{path} has rows without {len(names)} values: {shown}{more}; {remedy}")
+        if is_csv and "\n" in last and not _ends_with_quote(path):
+            raise UserError(f"{path} row {n_rows} begins a quote that does not end, {last[:40]!r}; end or double it")
 
     with arrow_errors(path):
         names = opened(None).schema.names
@@ -127,6 +136,14 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
             delimiter = others[0]
             names = opened(None).schema.names
     return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), batches)
+
+
+def _ends_with_quote(path: Path) -> bool:
+    end = b""
+    with open_binary(path) as file:
+        while chunk := file.read(MAX_TEXT):
+            end = (end + chunk).rstrip()[-1:]
+    return end == b'"'
 
 
 def arrow_row_table(
