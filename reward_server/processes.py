@@ -7,7 +7,6 @@ replica accepts connections. The process that forked them passes signals on and 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -19,8 +18,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from types import FrameType
 
+from grrm.startup import end_with_parent
+
 logger = logging.getLogger(__name__)
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _begin(parent: int, rank: int, endpoints: Sequence[str], *, has_address: boo
     """Set up a new process: signals come from its parent alone, Paddle knows its rank, and one tells the address."""
     os.setsid()
     if rank == 0:  # the others end when it has answered what it accepted
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        end_with_parent()
         if os.getppid() != parent:
             os._exit(1)
     if not has_address:

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of
+from support.stopped_clock import eventually
 
 from grrm import cli
 from grrm.cli.commands.training import STAGES
@@ -101,13 +102,14 @@ def test_two_processes_train_and_end_with_their_status(world: TinyWorld, tmp_pat
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_every_process(world: TinyWorld, tmp_path: Path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_to_the_launcher_stops_every_process(world: TinyWorld, tmp_path: Path, number: signal.Signals):
     output = tmp_path / "out"
     process = start(["rl", "--nproc", "2", *entry_command(world, output, max_steps="100000")[1:]])
     while process.poll() is None and not (output / "metrics.jsonl").is_file():
         time.sleep(0.1)
     assert len(processes_of(output)) == 3  # the launcher, which is the command itself, and its ranks
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     process.communicate(timeout=600)
     assert process.returncode != 0
-    assert processes_of(output) == []
+    eventually(lambda: processes_of(output) == [])

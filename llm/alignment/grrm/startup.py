@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import platform
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -86,6 +87,18 @@ def _ask_malloc(parameter: int, value: int) -> bool:
         return False
 
 
+def end_with_parent() -> None:
+    """Have Linux send this process SIGTERM when the thread that started it ends, even if that was killed (SIGKILL)."""
+    pr_set_pdeathsig = 1
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def _is_rank_of_launcher() -> bool:
+    """True in a process that `paddle.distributed.launch` started, in those that it started itself not."""
+    return "PADDLE_BACKUP_ENV_PATH" in os.environ and os.getsid(0) == os.getpid()
+
+
 def flush_denormals() -> bool:
     """Let this thread, and threads it starts, round numbers below 1e-38 to zero; False where that is not known how.
 
@@ -122,6 +135,8 @@ def configure_process() -> None:
     os.environ.setdefault(_STRIDE, "0")
     os.environ.setdefault("GLOG_minloglevel", "2")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if _is_rank_of_launcher():
+        end_with_parent()  # or ranks whose launcher was killed go on in the folder in which the next run resumes
     keep_freed_memory()
     flush_denormals()
     defer()

@@ -7,12 +7,10 @@ early, or finishes no batch in time, ends the command.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +24,7 @@ from grrm.cli.folders import works_on_folder
 from grrm.cli.options import FILE, FiniteRange, option_group
 from grrm.cli.script_flags import ScriptCommand
 from grrm.errors import UserError
+from grrm.startup import end_with_parent
 
 if TYPE_CHECKING:
     from grrm.demo.processes import Child
@@ -34,7 +33,7 @@ Opened = TypeVar("Opened")
 Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
 _WORDS, _DEVICES, _SHARE, _DEADLINE = "grrm.words", "grrm.devices", "grrm.share", "grrm.deadline"
 _HOW = ("--devices", "--batch-deadline")  # which do not change the rows
-_POLL_S, _PR_SET_PDEATHSIG = 0.2, 1
+_POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -233,7 +232,7 @@ def _compute_share(
     """Append what becomes of every `n`-th row from `index` on, a line each, but for those that are there."""
     from grrm.inference.batch_calls import batches
 
-    _end_with_parent()
+    end_with_parent()  # the next run of a command that was killed writes to the same file
     done = _read_done(path.parent, path.name.partition("-")[0])
     _drop_half_line(path)
     still_open = [row for row in range(index, n_rows, n) if row not in done]
@@ -245,12 +244,6 @@ def _compute_share(
         lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(opened, rows), strict=True)]
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
-
-
-def _end_with_parent() -> None:
-    """Have Linux end this process when the command is killed, as the next run of it writes to the same file."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _read_done(parts: Path, key: str) -> dict[int, Any]:
