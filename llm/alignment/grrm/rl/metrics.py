@@ -90,7 +90,7 @@ class StepMetrics:
 def rollout_metrics(experience: Experience) -> dict[str, float]:
     """Rewards, scores, measures, lengths, statuses and zero-variance groups; NaN where nothing was scored.
 
-    A server of the row protocol gives rewards and no verdicts: `score_mean` is NaN then, and every row is scored.
+    A server of the row protocol gives rewards and no verdicts: there is no `score_mean` then, and every row is scored.
     Statuses, unparsable replies of the judge and zero-variance groups are counted over all generated groups, the rest
     over the groups used for training: dynamic sampling rejects groups with equal rewards.
 
@@ -99,7 +99,8 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     groups = experience.groups
     reward_mean, reward_std = mean_reward(groups)
     rolled = [scored.rolled for scored in groups]
-    scores = [score for verdict in _verdicts(groups) for score in verdict.scores if score is not None]
+    verdicts = _verdicts(groups)
+    scores = [score for verdict in verdicts for score in verdict.scores if score is not None]
     lengths = [len(tokens) for group in rolled for tokens in group.token_ids]
     reasons = [reason for group in rolled for reason in group.finish_reasons]
     generated = experience.generated or groups
@@ -112,9 +113,9 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     return {
         "reward_mean": reward_mean,
         "reward_std": reward_std,
-        "score_mean": _mean(scores),
+        **({"score_mean": _mean(scores)} if verdicts else {}),
         **_measure_means(groups),
-        **part_metrics(_verdicts(groups)),
+        **part_metrics(verdicts),
         **source_metrics(groups),
         "response_length_mean": float(np.mean(lengths)),
         "response_length_max": float(np.max(lengths)),
