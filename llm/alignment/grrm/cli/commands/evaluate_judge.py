@@ -243,7 +243,7 @@ def _show(rows: Sequence[CardRow]) -> None:
 
 def _cells(row: CardRow) -> list[str]:
     own = row.agreement
-    interval = "-" if own.interval is None else "{:.3f} to {:.3f}".format(*own.interval)
+    interval = "-" if own.interval is None else " to ".join(map(_number, own.interval))
     return [
         "-" if row.cluster is None else str(row.cluster),
         row.name,
@@ -258,4 +258,4 @@ def _cells(row: CardRow) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{round(value, 3) + 0.0:.3f}"  # not -0.000
