@@ -11,6 +11,10 @@ from typing import Any
 from tqdm import tqdm
 
 from grrm.config import RLConfig
+from grrm.config.keys.machine import SpeedConfig
+from grrm.config.keys.output import CheckpointConfig, OutputConfig
+from grrm.config.keys.reward import RecordConfig
+from grrm.config.keys.rollout import RolloutServersConfig
 from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog
@@ -39,7 +43,9 @@ REMEDIES = {
     Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
     Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
 }
-_MAY_CHANGE = ("max_steps", "overwrite_output_dir", "resume_from_checkpoint")
+# What a run may have otherwise without becoming another one: its length, addresses, records, what costs time or memory.
+_SECTIONS = (OutputConfig, CheckpointConfig, RecordConfig, SpeedConfig, RolloutServersConfig)
+_MAY_CHANGE = {"max_steps", "reward_server", *(name for section in _SECTIONS for name in section.model_fields)}
 
 
 @dataclass(slots=True)
