@@ -121,7 +121,8 @@ def test_only_stages_that_name_the_server_start_it_and_get_its_url(tmp_path):
     assert asked == [["--judge", "gqm"]]
 
 
-def test_interrupt_stops_the_child_before_it_is_passed_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_stops_the_child_before_it_is_passed_on(tmp_path, number):
     """Ctrl-C reaches only the foreground process, because stages run in sessions of their own."""
     script = tmp_path / "script.py"
     pid_file = tmp_path / "child.pid"
@@ -130,22 +131,26 @@ def test_interrupt_stops_the_child_before_it_is_passed_on(tmp_path):
     )
     script.write_text(
         textwrap.dedent(f"""
+        import signal
         import sys
         from pathlib import Path
         from rich.console import Console
         from grrm.demo.execution import StageRunner
+        from grrm.demo.processes import signals_as_interrupts
         from grrm.demo.stages import Stage
         here = Path({str(tmp_path)!r})
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever these tests run under
         runner = StageRunner(here / "out", here, Console(), lambda: "")
         try:
-            runner.run([Stage("s", "S", [sys.executable, "-c", {child_code!r}], here / "out" / "s")])
+            with signals_as_interrupts():
+                runner.run([Stage("s", "S", [sys.executable, "-c", {child_code!r}], here / "out" / "s")])
         except KeyboardInterrupt:
             sys.exit(130)
         """)
     )
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL)
     eventually(lambda: pid_file.exists() and pid_file.read_text())
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(120) == 130
     child = int(pid_file.read_text())
     eventually(lambda: not is_running(child))  # once killed it is still there until somebody asks how it ended

@@ -148,12 +148,12 @@ class _Shares:
 
     def run(self, tell: Callable[[int], object], deadline_s: float) -> list[Any]:
         """Start the processes, wait for them, and read what they made; their files are removed when all is there."""
-        from grrm.demo.runner import sigterm_as_interrupt
+        from grrm.demo.processes import signals_as_interrupts
 
         self.parts.mkdir(parents=True, exist_ok=True)
         done = _read_done(self.parts, self.key)
         if len(done) < self.n_rows:
-            with sigterm_as_interrupt(), ExitStack() as stack:
+            with signals_as_interrupts(), ExitStack() as stack:
                 self._wait(stack, tell, len(done), deadline_s)
             done = _read_done(self.parts, self.key)
         for path in self.parts.iterdir():

@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import requests
 
 from grrm.errors import UserError
 
 _GRACE_S = 15.0
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -96,16 +99,37 @@ class Child:
 
 @contextlib.contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """While inside, SIGINT and SIGTERM do nothing; has no effect outside the main thread, which gets no signals."""
+    """While inside, the signals that interrupt do nothing."""
+    with _handled((signal.SIGINT, *_ENDING), signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """While inside, SIGTERM and a terminal that is closed end the command as Ctrl-C does, so that children are stopped.
+
+    Under `nohup` the terminal may be closed.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handled([number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN], interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(numbers: Sequence[signal.Signals], handler: Any) -> Iterator[None]:
+    """Have no effect outside the main thread, which alone gets signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def descendants(pid: int) -> set[tuple[int, str]]:

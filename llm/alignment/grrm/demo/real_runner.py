@@ -9,9 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from grrm.demo.execution import StageFailure
+from grrm.demo.processes import signals_as_interrupts
 from grrm.demo.real_plan import FLOAT32_TIMES, RealPlan, settings_for
 from grrm.demo.real_settings import GRPO_EMBEDDING, HALVES, JUDGES, POLICIES, QUICK, RealSettings
-from grrm.demo.runner import checkout, only_run_in, run_stages, say_why, sigterm_as_interrupt
+from grrm.demo.runner import checkout, only_run_in, run_stages, say_why
 from grrm.demo.stages import Marks
 from grrm.errors import UserError
 from grrm.judges.embedding_qe import open_embedder
@@ -67,7 +68,7 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
     if settings.dtype == "float32":
         console.print(f"float32: some {FLOAT32_TIMES:.0f} times as long as on a processor with bfloat16 products")
     stages = plan.stages(halves)
-    with only_run_in(out), sigterm_as_interrupt():
+    with only_run_in(out), signals_as_interrupts():
         if JUDGES not in halves:
             require_judges(plan)
         for stage in stages if fresh else ():

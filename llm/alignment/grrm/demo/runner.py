@@ -6,13 +6,10 @@ import fcntl
 import importlib.util
 import shlex
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +18,7 @@ from rich.table import Table
 import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment
 from grrm.demo.plan import Plan
-from grrm.demo.processes import RewardService
+from grrm.demo.processes import RewardService, signals_as_interrupts
 from grrm.demo.results import show_figure
 from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings, Settings
 from grrm.demo.stages import Stage
@@ -77,7 +74,7 @@ def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
     root = checkout()
     check_judge(settings.judge)
     out = out.resolve()
-    with only_run_in(out), sigterm_as_interrupt():
+    with only_run_in(out), signals_as_interrupts():
         if fresh:
             start_over(out)
         try:
@@ -219,23 +216,6 @@ def start_over(out: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """While inside, SIGTERM ends the demo as Ctrl-C does, so that children are stopped."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _cell(summary: Mapping[str, Any], key: str, policy: str) -> str:
