@@ -118,3 +118,11 @@ def test_lists_and_mappings_on_the_command_line_are_written_as_in_the_file(text,
     assert convert("key", text, hint) == value
     with pytest.raises(UserError, match="key is"):
         convert("key", text[:-1], hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"), [("{minor: 1, minor: 2}", dict[str, float]), ("[" * 10_000, list[str])], ids=["twice", "deep"]
+)
+def test_a_key_given_twice_and_endless_nesting_are_refused_on_the_command_line_too(text, hint):
+    with pytest.raises(UserError, match="key is"):
+        convert("key", text, hint)

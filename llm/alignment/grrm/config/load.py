@@ -17,6 +17,7 @@ from grrm.config.key import By, Section, aliases_of, keys_of
 from grrm.config.problems import Problems
 from grrm.config.stage_config import StageConfig
 from grrm.config.stages import STAGES, stage_of
+from grrm.config.values import UniqueKeys
 from grrm.errors import UserError, nearest_name
 from grrm.small_files import read_small_file
 
@@ -31,30 +32,6 @@ class Prepared(Generic[C]):
     plan: BatchPlan | None
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last.
-
-    A key beside `<<` may override one that is merged.
-    """
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self._flat: set[yaml.Node] = set()
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        if node in self._flat:  # its keys are no longer its own alone
-            return
-        self._flat.add(node)
-        seen = set()
-        for key_node, _ in node.value:
-            is_merge = key_node.tag == "tag:yaml.org,2002:merge"
-            key = key_node.value if is_merge else self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        super().flatten_mapping(node)
-
-
 def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> dict[str, Any]:
     """The mapping in a YAML (or JSON) argument file. Raises UserError when it is missing or not such a file."""
     try:
@@ -64,7 +41,7 @@ def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> di
     except UnicodeDecodeError as error:
         raise UserError(f"The argument file {os.fspath(path)!r} is not UTF-8 text.") from error
     try:
-        content = yaml.load(text, Loader=_UniqueKeys)
+        content = yaml.load(text, Loader=UniqueKeys)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{os.fspath(path)}{line}: this is not valid YAML: {error.problem}.") from error

@@ -7,6 +7,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -84,14 +85,36 @@ def _items(value: Any) -> Iterable[Any]:
 
 def _read_text(text: str) -> Any:
     """Read JSON, or else YAML, which takes 1e-3 and escaped surrogates otherwise. Raises ValueError."""
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(text)
-    except ValueError:
-        pass
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yaml.load(text, Loader=UniqueKeys)
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError from error
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last.
+
+    A key beside `<<` may override one that is merged.
+    """
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._flat: set[yaml.Node] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        if node in self._flat:  # its keys are no longer its own alone
+            return
+        self._flat.add(node)
+        seen = set()
+        for key_node, _ in node.value:
+            is_merge = key_node.tag == "tag:yaml.org,2002:merge"
+            key = key_node.value if is_merge else self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        super().flatten_mapping(node)
 
 
 def _as_bool(value: Any) -> bool:
