@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from flask import Flask, Response, g
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from grrm import __version__
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.interface import Judge
-from grrm.rewards.messages import PartialAnswer, Problem, ScoreRequest, WireGroup
+from grrm.rewards.messages import PartialAnswer, Problem, ScoreRequest, WireCandidate
 from grrm.rewards.protocol import task_of, verdict_fields
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
@@ -227,24 +227,19 @@ class RewardApp(Application):
             _check_all_done(wire.request_id, groups, verdicts)
         fields = [verdict_fields(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
         answer = {"request_id": wire.request_id, "verdicts": fields}
-        return json.dumps(answer, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return to_json(answer)
 
     def _groups(self, wire: ScoreRequest, tasks: Sequence[TranslationTask]) -> list[Group]:
         return [
-            Group(group.group_id, task, tuple(self._candidates(group)))
+            Group(group.group_id, task, tuple([self._candidate(candidate) for candidate in group.candidates]))
             for group, task in zip(wire.groups, tasks, strict=True)
         ]
 
-    def _candidates(self, wire: WireGroup) -> Iterator[Candidate]:
-        return (
-            Candidate(
-                candidate.candidate_id,
-                candidate.response,
-                candidate.translation if candidate.has_translation_field else self.extract(candidate.response),
-                candidate.n_tokens,
-            )
-            for candidate in wire.candidates
-        )
+    def _candidate(self, wire: WireCandidate) -> Candidate:
+        translation = wire.translation
+        if translation is None and not wire.has_translation_field:
+            translation = self.extract(wire.response)
+        return Candidate(wire.candidate_id, wire.response, translation, wire.n_tokens)
 
 
 def _check_all_done(request_id: str, groups: Sequence[Group], verdicts: Sequence[Verdict]) -> None:
