@@ -1,4 +1,4 @@
-"""Advantage rules: closed forms, loops beside segment reductions, invariances, degenerate batches."""
+"""Advantage rules: loops beside segment reductions, invariances, degenerate batches."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ group_rules = pytest.mark.parametrize("rule", [ADVANTAGE_RULES[name] for name in
 
 def inputs_of(rewards, groups, lengths, width=None, **others):
     mask_RT = np.arange(width or max(lengths, default=0)) < np.array(lengths, dtype=int)[:, None]
-    return AdvantageInputs(np.array(rewards, dtype=np.float64), np.array(groups), mask_RT, **others)
+    return AdvantageInputs(np.array(rewards, dtype=np.float64), np.array(groups, dtype=int), mask_RT, **others)
 
 
 @st.composite
 def batches(draw, unscored=True):
-    n_rows = draw(st.integers(1, 12))
+    n_rows, width = draw(st.integers(0, 12)), draw(st.sampled_from([0, 6, 6, 6]))
     reward = st.floats(-10, 10).map(lambda r: round(r, 3))
     rewards = draw(st.lists(reward | st.just(np.nan) if unscored else reward, min_size=n_rows, max_size=n_rows))
     groups = draw(st.lists(st.integers(-2, 3), min_size=n_rows, max_size=n_rows))
-    lengths = draw(st.lists(st.integers(0, 5), min_size=n_rows, max_size=n_rows))
-    kl_RT, values_RT, spans_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(3, n_rows, 6))
+    lengths = draw(st.lists(st.integers(0, min(width, 5)), min_size=n_rows, max_size=n_rows))
+    kl_RT, values_RT, spans_RT = np.random.default_rng(draw(st.integers(0, 99))).normal(size=(3, n_rows, width))
     return inputs_of(
         rewards,
         groups,
         lengths,
-        width=6,
+        width=width,
         kl_RT=kl_RT,
         kl_coeff=draw(st.sampled_from([0.0, 0.1])),
         clip_range_score=8.0,
@@ -75,16 +75,18 @@ def test_an_algorithm_is_a_rule_and_a_loss_with_its_aggregation(rule, loss, aggr
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(max_examples=60, deadline=None)
-@given(inputs=batches())
-def test_rule_equals_its_formula_written_as_loops(name, inputs):
+@settings(max_examples=50, deadline=None)
+@given(inputs=batches(), gamma=st.sampled_from([1.0, 0.5]))
+def test_rule_equals_its_formula_written_as_loops(name, inputs, gamma):
+    if name not in GROUP_RULES:  # which refuse a discount
+        inputs = dataclasses.replace(inputs, gamma=gamma)
     actual = ADVANTAGE_RULES[name](inputs)
     assert actual.dtype == np.float64
     np.testing.assert_allclose(actual, by_oracle(name, inputs), rtol=1e-6, atol=1e-7)
 
 
 @rules
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(inputs=batches(), data=st.data())
 def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
     order = data.draw(st.permutations(range(len(inputs.rewards_R))))
@@ -102,7 +104,7 @@ def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
 
 
 @rules
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(inputs=batches())
 def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
     before = {name: np.copy(getattr(inputs, name)) for name in ARRAYS}
@@ -110,6 +112,8 @@ def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
     kept = ~np.isnan(inputs.rewards_R)
     assert not advantages_RT[~kept].any()
     assert not advantages_RT[~inputs.mask_RT].any()
+    strange = {name: np.where(kept[:, None], getattr(inputs, name), np.nan) for name in ARRAYS[3:]}
+    np.testing.assert_array_equal(rule(dataclasses.replace(inputs, **strange)), advantages_RT)
     without = dataclasses.replace(inputs, **{name: getattr(inputs, name)[kept] for name in ARRAYS})
     np.testing.assert_array_equal(rule(without), advantages_RT[kept])
     for name, array in before.items():
@@ -117,29 +121,12 @@ def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
 
 
 @group_rules
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(inputs=batches(unscored=False), shifts=st.lists(st.integers(-3, 3), min_size=6, max_size=6))
 def test_a_constant_added_to_a_group_changes_nothing(rule, inputs, shifts):
     inputs = dataclasses.replace(inputs, clip_range_score=None)
     shifted = dataclasses.replace(inputs, rewards_R=inputs.rewards_R + np.array(shifts)[inputs.groups_R + 2])
     np.testing.assert_allclose(rule(shifted), rule(inputs), atol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("grpo", [-1 / (2**0.5 + 1e-6), 1 / (2**0.5 + 1e-6)]),
-        ("grpo_no_std", [-1.0, 1.0]),
-        ("dr_grpo", [-1.0, 1.0]),
-        ("rloo", [-2.0, 2.0]),
-        ("reinforce_plus_plus", [-1 / np.sqrt(2 + 1e-8), 1 / np.sqrt(2 + 1e-8)]),
-        ("reinforce_plus_plus_baseline", [-1 / np.sqrt(2 + 1e-8), 1 / np.sqrt(2 + 1e-8)]),
-    ],
-)
-def test_two_responses_scored_three_and_five(name, expected):
-    advantages_RT = ADVANTAGE_RULES[name](inputs_of([3, 5], [7, 7], [1, 1], width=2))
-    np.testing.assert_allclose(advantages_RT[:, 0], expected, rtol=1e-12)
-    assert not advantages_RT[:, 1].any()
 
 
 @comparing_rules
@@ -148,36 +135,8 @@ def test_equal_rewards_give_exactly_zero(rule, reward):
     assert not rule(inputs_of([reward] * 7, [0, 0, 0, 1, 1, 1, 1], [3, 1, 2, 4, 4, 4, 4])).any()
 
 
-@group_rules
-def test_singleton_group_is_zero_not_its_raw_reward(rule):
-    advantages_RT = rule(inputs_of([9, 1, 3, 5, np.nan], [4, 2, 2, 3, 3], [2, 3, 2, 2, 2]))
-    assert not advantages_RT[[0, 3, 4]].any()
-    assert advantages_RT[1, 0] < 0 < advantages_RT[2, 0]
-
-
-@comparing_rules
-@pytest.mark.parametrize(
-    ("rewards", "lengths"),
-    [([], []), ([np.nan, np.nan], [2, 3]), ([1.0, 2.0], [0, 0]), ([1.0, np.nan], [1, 2])],
-    ids=["no rows", "all unscored", "no tokens", "one token"],
-)
-def test_batch_with_nothing_to_compare_gives_zeros(rule, rewards, lengths):
-    advantages_RT = rule(inputs_of(rewards, [0] * len(rewards), lengths, width=4))
-    assert advantages_RT.shape == (len(rewards), 4)
-    assert not advantages_RT.any()
-
-
-@rules
-def test_batch_without_token_columns_stays_empty(rule):
-    no_tokens = np.zeros((2, 0))
-    inputs = AdvantageInputs(
-        np.array([1.0, 2.0]), np.array([0, 0]), no_tokens, kl_RT=no_tokens, kl_coeff=0.1, values_RT=no_tokens
-    )
-    assert rule(inputs).shape == (2, 0)
-
-
 @pytest.mark.parametrize(("name", "base"), [("grpo_spans", "grpo"), ("grpo_spans_no_std", "grpo_no_std")])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(inputs=batches())
 def test_without_error_spans_every_bit_is_that_of_the_base_rule(name, base, inputs):
     expected = ADVANTAGE_RULES[base](inputs).tobytes()
@@ -186,45 +145,6 @@ def test_without_error_spans_every_bit_is_that_of_the_base_rule(name, base, inpu
         given = dataclasses.replace(inputs, severities_RT=severities_RT)
         assert ADVANTAGE_RULES[name](given).tobytes() == expected
     assert ADVANTAGE_RULES[name](weightless).tobytes() == expected
-
-
-def test_the_tokens_of_an_error_span_lose_its_severity():
-    severities_RT = np.array([[0, 5, 0.0], [1, 0, 9], [0, 10, 10]])
-    inputs = inputs_of([3, 5, np.nan], [0, 0, 0], [3, 2, 3], severities_RT=severities_RT, span_weight=0.1)
-    np.testing.assert_allclose(
-        ADVANTAGE_RULES["grpo_spans_no_std"](inputs), [[-1, -1.5, -1], [0.9, 1, 0], [0, 0, 0]], rtol=1e-12
-    )
-
-
-def test_in_a_group_of_equal_scores_the_spans_are_the_signal():
-    inputs = inputs_of([4, 4], [0, 0], [2, 1], severities_RT=np.array([[0, 5.0], [0, 0]]), span_weight=0.2)
-    np.testing.assert_array_equal(ADVANTAGE_RULES["grpo_spans"](inputs), [[0, -1], [0, 0]])
-
-
-def test_reinforce_plus_plus_needs_no_groups():
-    alone = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [0, 1, 2], [1, 2, 3]))
-    together = ADVANTAGE_RULES["reinforce_plus_plus"](inputs_of([1, 2, 6], [5, 5, 5], [1, 2, 3]))
-    np.testing.assert_array_equal(alone, together)
-    assert np.isclose(alone.sum(), 0)
-    assert np.isclose(np.var(alone[alone != 0], ddof=1), 1)
-
-
-def test_discount_lowers_early_tokens():
-    inputs = inputs_of([4.0, 0.0], [0, 1], [3, 3], gamma=0.5)
-    advantages_RT = ADVANTAGE_RULES["reinforce_plus_plus"](inputs)
-    returns = np.array([1, 2, 4, 0, 0, 0])
-    np.testing.assert_allclose(
-        advantages_RT.ravel(), (returns - returns.mean()) / np.sqrt(returns.var(ddof=1) + 1e-8), rtol=1e-12
-    )
-
-
-@rules
-def test_garbage_on_padding_and_unscored_rows_is_not_read(rule):
-    kl_RT = np.array([[0.1, np.nan], [0.2, 0.3], [np.nan, np.inf]])
-    inputs = inputs_of(
-        [1, 2, np.nan], [0, 0, 0], [1, 2, 2], kl_RT=kl_RT, kl_coeff=0.5, values_RT=kl_RT, severities_RT=kl_RT
-    )
-    assert np.isfinite(rule(inputs)).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whitening, running reward moments, advantage normalisation, and where scores and returns go."""
+"""Whitening, running reward moments, and normalisation of advantages and of rewards by length."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle.advantages import Moments, Rollout, without_length
 
 from grrm.algorithms.advantages.interface import AdvantageInputs
 from grrm.algorithms.advantages.moments import (
     RunningMoments,
-    group_moments,
     length_neutral,
     normalize_advantages,
     whiten,
 )
-from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 
 def test_whitening_one_token_has_no_variance():
@@ -35,28 +34,12 @@ def test_whitened_tokens_have_mean_zero_and_variance_one():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.floats(-100, 100), min_size=1, max_size=6), min_size=1, max_size=4))
-def test_running_mean_is_the_mean_of_everything_seen(batches):
-    moments = RunningMoments()
+@given(st.lists(st.lists(st.floats(-100, 100) | st.just(np.nan), min_size=1, max_size=6), min_size=1, max_size=4))
+def test_rewards_are_normalised_by_the_moments_of_all_batches_so_far(batches):
+    ours, theirs = RunningMoments(), Moments()
     for batch in batches:
-        moments.update(np.array([*batch, np.nan]))
-    assert moments.count == sum(map(len, batches))
-    np.testing.assert_allclose(moments.mean, np.mean(np.concatenate(batches)), atol=1e-9)
-
-
-def test_first_batch_is_normalised_by_its_own_moments_and_nan_stays():
-    moments = RunningMoments()
-    rewards_R = np.array([1.0, np.nan, 3.0])
-    moments.update(rewards_R)
-    np.testing.assert_allclose(moments.normalize(rewards_R), [-(0.5**0.5), np.nan, 0.5**0.5], rtol=1e-7)
-
-
-def test_batches_merge_by_their_own_unbiased_variances():
-    moments = RunningMoments()
-    moments.update(np.array([1.0, 3.0]))
-    assert moments == RunningMoments(mean=2.0, var=2.0, count=2)
-    moments.update(np.array([5.0, 6.0, 10.0]))  # mean 7, variance 7
-    assert moments == RunningMoments(mean=5.0, var=(2 * 2 + 3 * 7 + 5**2 * 2 * 3 / 5) / 5, count=5)
+        ours.update(np.array(batch))
+        np.testing.assert_allclose(ours.normalize(np.array(batch)), theirs.normalised(batch), rtol=1e-6, atol=1e-6)
 
 
 def test_batch_without_scores_leaves_moments_alone_and_one_score_has_no_spread():
@@ -94,47 +77,18 @@ def test_normalised_advantages_ignore_what_is_masked():
     np.testing.assert_allclose(normalize_advantages(np.array([[1.0, 3.0]]), np.ones((1, 2))), [[-(0.5**0.5), 0.5**0.5]])
 
 
-def test_returns_do_not_flow_in_from_padding():
-    rewards_RT = np.array([[1.0, 2.0, 100.0]])
-    np.testing.assert_array_equal(discounted_returns(rewards_RT, np.array([[1, 1, 0]])), [[3, 2, 100]])
-
-
-def test_score_goes_to_the_last_token_and_nowhere_without_tokens():
-    mask_RT = np.array([[0, 1, 1, 0], [0, 0, 0, 0]])
-    zeros_RT, scores_R = np.zeros((2, 4)), np.array([5.0, 7.0])
-    np.testing.assert_array_equal(add_final_score(zeros_RT, scores_R, mask_RT), [[0, 0, 5, 0], [0, 0, 0, 0]])
-    assert not zeros_RT.any()
-
-
-def batch(rewards, groups, lengths):
-    mask_RT = np.arange(max(lengths))[None, :] < np.array(lengths)[:, None]
-    return AdvantageInputs(np.array(rewards, dtype=float), np.array(groups), mask_RT)
-
-
-def test_rewards_that_are_all_length_become_equal_within_their_groups():
-    groups, lengths = [0, 0, 0, 1, 1, 1], [2, 4, 8, 3, 6, 12]
-    neutral = length_neutral(batch(3 + 0.7 * np.log(lengths), groups, lengths))
-    np.testing.assert_allclose(group_moments(neutral.rewards_R, np.array(groups)).deviation_R, 0, atol=1e-12)
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_length_neutral_rewards_do_not_depend_on_length_and_keep_group_means(seed):
+def test_length_neutral_rewards_are_those_of_the_formula(seed):
     rng = np.random.default_rng(seed)
-    groups, lengths = np.repeat(np.arange(5), 4), rng.integers(1, 30, 20)
-    rewards = rng.normal(size=20)
+    groups, lengths, rewards = np.repeat(np.arange(5), 4), rng.integers(1, 30, 20), rng.normal(size=20)
     rewards[rng.integers(20)] = np.nan
-    before = batch(rewards, groups, lengths)
-    after = length_neutral(before)
-    scored = ~np.isnan(rewards)
-    np.testing.assert_array_equal(np.isnan(after.rewards_R), ~scored)
-    for group in range(5):
-        own = scored & (groups == group)
-        np.testing.assert_allclose(after.rewards_R[own].mean(), rewards[own].mean(), atol=1e-12)
-    logs = group_moments(np.where(scored, np.log(lengths), np.nan), groups).deviation_R[scored]
-    assert abs(np.dot(after.rewards_R[scored], logs)) < 1e-9
+    mask_RT = np.arange(30) < lengths[:, None]
+    neutral = length_neutral(AdvantageInputs(rewards, groups, mask_RT)).rewards_R
+    expected = without_length(Rollout(rewards.tolist(), groups.tolist(), lengths.tolist(), [], {}))
+    np.testing.assert_allclose(neutral, expected, atol=1e-9)
 
 
 def test_responses_of_one_length_keep_their_rewards_to_the_bit():
-    before = batch([0.1, 0.7, np.nan], [0, 0, 0], [5, 5, 9])
+    before = AdvantageInputs(np.array([0.1, 0.7, np.nan]), np.zeros(3), np.arange(9) < np.array([[5], [5], [9]]))
     np.testing.assert_array_equal(length_neutral(before).rewards_R, before.rewards_R)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.dumped_run import config_of
 from support.rolled import scored_group
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
-from grrm.rl.experience import advantage_inputs, group_advantages, mean_reward, pad_right, training_rows
+from grrm.rl.experience import advantage_inputs, mean_reward, training_rows
 from grrm.rl.records import ModelOutputs
 
 
@@ -65,22 +64,7 @@ def test_rows_have_their_own_targets_of_the_critic():
     assert [row.advantages_T.tolist() for row in rows] == [[0, -1], [-3, -4, -5], [-6], [-9, -10]]
 
 
-def test_rows_are_padded_with_zeros_on_the_right():
-    np.testing.assert_array_equal(pad_right([[1.0], [2.0, 3.0], []], 3), [[1, 0, 0], [2, 3, 0], [0, 0, 0]])
-
-
 def test_mean_reward_is_over_scored_rows_and_nan_without_any():
     mean, std = mean_reward([scored_group(0, [1, 1, 1], [2.0, None, 4.0])])
     assert (mean, std) == (pytest.approx(0.3), pytest.approx(0.1))
     assert all(np.isnan(value) for value in mean_reward([scored_group(0, [1], [None])]))
-
-
-def test_judge_that_likes_long_texts_teaches_nothing_of_length_on_request():
-    groups = [scored_group(0, [2, 4, 8], [3.0, 5.0, 7.0]), scored_group(1, [1, 3, 9], [1.0, 2.6, 4.2])]
-    biased, neutral = (
-        group_advantages(groups, config_of(length_neutral_rewards=value), None)[1] for value in ("false", "true")
-    )
-    logs = np.array([np.log(of_group) - np.log(of_group).mean() for of_group in ([2, 4, 8], [1, 3, 9])]).ravel()
-    slopes = [np.dot(logs, table[:, 0]) for table in (biased, neutral)]
-    assert slopes[0] > 0.5
-    assert abs(slopes[1]) < 1e-12

@@ -60,25 +60,22 @@ def test_an_evaluation_is_on_the_console_in_the_metrics_and_in_visualdl(
     assert all(0 <= line["frac_duplicate"] <= 1 for line in steps)
 
 
-def test_a_resumed_run_evaluates_and_compares_as_if_it_had_never_stopped(world: TinyWorld, tmp_path: Path) -> None:
+def test_a_resumed_run_evaluates_and_chooses_as_if_it_had_never_stopped(world: TinyWorld, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(arguments(world, whole, max_steps="3"))
+    chosen = {"metric_for_best_model": "chrf", "load_best_model_at_end": "true"}
+    train(arguments(world, whole, max_steps="3", **chosen))
     for steps in ("1", "3"):
-        train(arguments(world, parts, max_steps=steps))
+        train(arguments(world, parts, max_steps=steps, **chosen))
     assert evaluations(whole) == evaluations(parts)
     states = [read_marker(folder / "out/checkpoint-3")["alarm"] for folder in (whole, parts)]
     assert states[0] == states[1]
     assert states[0]["first"]["step"] == 0
-
-
-def test_the_best_checkpoint_is_that_of_the_text_metric(world: TinyWorld, tmp_path: Path) -> None:
-    chosen = {"metric_for_best_model": "chrf", "load_best_model_at_end": "true"}
-    train(arguments(world, tmp_path, max_steps="3", **chosen))
-    values = [line["eval_chrf"] for line in evaluations(tmp_path)][1:]  # of steps that have a checkpoint
+    values = [line["eval_chrf"] for line in evaluations(whole)][1:]  # of steps that have a checkpoint
     assert len(set(values)) > 1
-    state = json.loads((tmp_path / "out/checkpoint-3/trainer_state.json").read_text())
-    assert state["best_metric"] == max(values)
-    assert state["best_model_checkpoint"].endswith(f"checkpoint-{values.index(max(values)) + 1}")
+    for folder in (whole, parts):
+        state = json.loads((folder / "out/checkpoint-3/trainer_state.json").read_text())
+        assert state["best_metric"] == max(values)
+        assert state["best_model_checkpoint"].endswith(f"checkpoint-{values.index(max(values)) + 1}")
 
 
 def test_rows_without_references_are_told_once_and_choose_no_checkpoint(
@@ -98,6 +95,8 @@ def test_a_run_is_evaluated_before_its_first_step_and_after_its_last_as_well(wor
         train(arguments(world, tmp_path, max_steps=steps, eval_steps="3"))
     assert [line["step"] for line in evaluations(tmp_path)] == [0, 2, 3, 4]
     assert read_marker(tmp_path / "out/checkpoint-4")["alarm"]["first"]["step"] == 0
+    verdict = json.loads((tmp_path / "out/verdict.json").read_text())
+    assert (verdict["first_step"], verdict["last_step"]) == (0, 4)
 
 
 def test_a_run_that_stops_early_says_why(world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

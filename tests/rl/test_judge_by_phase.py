@@ -154,8 +154,8 @@ def inside(judge: Path) -> dict[str, str]:
     ("n_ranks", "settings"),
     [
         (1, {}),
-        (2, {}),
-        (2, {"tensor_parallel_degree": "2"}),
+        pytest.param(2, {}, marks=pytest.mark.scale),
+        pytest.param(2, {"tensor_parallel_degree": "2"}, marks=pytest.mark.scale),
         (2, {"tensor_parallel_degree": "2", "rollout_tensor_parallel_degree": "2"}),
     ],
     ids=["one process", "two data ranks", "two tensor ranks", "two that sample together"],

@@ -18,6 +18,7 @@ from support.rl_processes import (
 
 from grrm.training.checkpoints import read_marker
 
+pytestmark = pytest.mark.slow
 VARIANTS = {
     "grpo balanced in mini-batches": {
         "balance_batch": "true",
@@ -34,9 +35,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if "sharded" in name else pytest.mark.slow) for name in VARIANTS]
-)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_one_and_two_ranks_give_the_same_groups_rewards_advantages_and_loss(
     name: str, world: TinyWorld, tmp_path: Path
 ) -> None:
@@ -55,7 +54,6 @@ def test_one_and_two_ranks_give_the_same_groups_rewards_advantages_and_loss(
     assert any(group["candidates"][0]["advantage"] for group in rollouts_of(tmp_path / "one"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", [{}, {"tensor_parallel_degree": "2"}], ids=["data", "tensor"])
 def test_one_and_two_ranks_find_the_same_in_held_out_rows(
     world: TinyWorld, tmp_path: Path, layout: dict[str, str]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
+from support.completions_server import CompletionsServer
+from support.local_server import Handler, LocalServer
 from support.rolled import LABEL, rolled_group
 from support.tiny_checkpoint import write_tiny_reward_model
 
@@ -28,29 +28,26 @@ from grrm.rl.reward_sources import await_judges, await_reward_server, build_rewa
 from grrm.rl.reward_stage import RewardStage, RowRewardStage, reward
 
 
+class RowServer(LocalServer):
+    """A stock PaddleNLP reward server that answers with `answer(rows)`; `seen` keeps the requests."""
+
+    def __init__(self) -> None:
+        self.seen, self.answer = [], lambda rows: success([len(text) for text in rows["response"]])
+        outer = self
+
+        class Answers(Handler):
+            def do_POST(self) -> None:
+                rows = json.loads(self.body())
+                outer.seen.append(rows)
+                self.reply(200, json.dumps(outer.answer(rows)).encode())
+
+        super().__init__(Answers)
+
+
 @pytest.fixture
 def row_server():
-    """A stock PaddleNLP reward server that answers with `server.answer(rows)`; `server.seen` keeps the requests."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            rows = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            server.seen.append(rows)
-            body = json.dumps(server.answer(rows)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.seen, server.answer = [], lambda rows: success([len(text) for text in rows["response"]])
-    server.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with RowServer() as server:
+        yield server
 
 
 def success(scores: list[float]) -> dict:
@@ -254,41 +251,18 @@ def of_answers(url, **changes):
     return settings(use_rm_server=False, reward_server=None, reward_routes={}, reward_sources=sources)
 
 
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def test_a_judges_server_that_loads_its_model_for_long_is_waited_for(free_port, caplog):
-    class Models(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = b'{"object": "list", "data": [{"id": "rubric-7b"}]}'
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args) -> None: ...
-
-    servers = []
-
-    def listen():
-        servers.append(ThreadingHTTPServer(("127.0.0.1", free_port), Models))
-        servers[0].serve_forever(0.02)
-
-    late = threading.Timer(1.0, listen)
-    late.start()
-    await_judges(of_answers(f"http://127.0.0.1:{free_port}/v1"), DataRanks(0, 1))
-    servers[0].shutdown()
-    servers[0].server_close()
-    late.join()
+def test_a_judges_server_that_loads_its_model_for_long_is_waited_for(caplog):
+    with CompletionsServer(lambda body, number: "True", model="rubric-7b") as server:
+        server.model_status = 503
+        late = threading.Timer(1.0, setattr, (server, "model_status", 200))
+        late.start()
+        await_judges(of_answers(f"{server.url}/v1"), DataRanks(0, 1))
+        late.join()
     assert "which model it has, attempt 1" in caplog.text
 
 
-def test_a_judges_server_that_never_comes_is_told_before_training(free_port):
-    url = f"http://127.0.0.1:{free_port}"
+def test_a_judges_server_that_never_comes_is_told_before_training():
+    url = "http://127.0.0.1:9"
     with pytest.raises(UserError, match=rf"judge rule\+rubric: server {url} was not ready within 0.3 s"):
         await_judges(of_answers(url, deadline_s=0.3), DataRanks(0, 1))
     await_judges(of_answers(url, deadline_s=0.3, fallback="consensus"), DataRanks(0, 1))

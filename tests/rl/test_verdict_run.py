@@ -89,14 +89,6 @@ def test_a_run_ends_with_a_verdict_and_is_finished(
     assert "the last of this run (its kl_loss_coeff had other values), and is left" in capfd.readouterr().err
 
 
-def test_a_resumed_run_is_compared_with_what_it_was_before_its_first_step(world: TinyWorld, tmp_path: Path) -> None:
-    for steps in ("1", "2"):
-        train(arguments(world, tmp_path, max_steps=steps, save_steps="1"))
-    assert [line["step"] for line in read_metrics(tmp_path) if "eval_reward" in line] == [0, 1, 2]
-    verdict = json.loads((tmp_path / "verdict.json").read_text())
-    assert (verdict["first_step"], verdict["last_step"]) == (0, 2)
-
-
 def test_a_run_that_saves_no_checkpoint_is_finished_too_and_more_steps_start_it_again(
     world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -283,9 +283,9 @@ def test_two_ranks_find_the_held_out_loss_that_one_finds(world: TinyWorld, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["checkpoint", "hugging face", "nothing"])
+@pytest.mark.parametrize("start", ["hugging face", "nothing"])
 def test_tensor_ranks_train_what_one_process_trains(world: TinyWorld, tmp_path: Path, start: str) -> None:
-    """From a checkpoint of either library, or weights drawn for a config; a batch of all rows, whatever their order."""
+    """From a checkpoint, or weights drawn for a config; a batch of all rows, whatever their order."""
     changes = {"per_device_train_batch_size": "10", "num_train_epochs": "3", "save_steps": "3"}
     if start == "nothing":
         changes |= {"init_from_config": str(CONFIGS / "tiny_model_config.json"), "model_name_or_path": "null"}

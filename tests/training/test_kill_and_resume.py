@@ -122,3 +122,15 @@ def test_a_checkpoint_in_parts_is_refused_by_another_layout_before_a_model_is_lo
     done = run(one_rank(command), expect=2)
     assert "saved in parts by 2 processes (sharding 2), and this run is laid out over 1 process" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_two_ranks_resume_with_dynamic_sampling_where_the_prompts_stood(world: TinyWorld, tmp_path: Path) -> None:
+    steps = {"save_steps": "1", "dynamic_sampling": "true", "global_gen_batch_size": "2", "max_gen_batches": "20"}
+    run(two_ranks(entry_command(world, tmp_path / "whole", max_steps="2", **steps), tmp_path / "logs"))
+    run(two_ranks(entry_command(world, tmp_path / "parts", max_steps="1", **steps), tmp_path / "logs"))
+    run(two_ranks(entry_command(world, tmp_path / "parts", max_steps="2", **steps), tmp_path / "logs"))
+
+    expected, found = weights(tmp_path / "whole"), weights(tmp_path / "parts")
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert rollouts_of(tmp_path / "whole") == rollouts_of(tmp_path / "parts")

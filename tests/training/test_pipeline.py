@@ -30,7 +30,6 @@ STAGES = {"pipeline_parallel_degree": "2"}
 TENSOR = {**STAGES, "tensor_parallel_degree": "2"}
 LAYOUTS = {
     "stages": (2, STAGES),
-    "stages, recomputed": (2, {**STAGES, "recompute": "true"}),
     "stages and tensor parallel": (4, TENSOR),
     "three stages": (3, {"pipeline_parallel_degree": "3"}),  # of which the second sends and receives both ways
 }
@@ -158,7 +157,7 @@ def test_data_ranks_beside_stages_are_those_of_one_process(
 
 def test_rl_is_that_of_one_process(policy: TinyWorld, tmp_path: Path) -> None:
     run(one_rank(entry_command(policy, tmp_path / "plain", **SCORED)))
-    for n_ranks, settings in (LAYOUTS[name] for name in ("stages", "stages and tensor parallel", "three stages")):
+    for n_ranks, settings in LAYOUTS.values():
         output = tmp_path / str(n_ranks)
         run(on_ranks(n_ranks, entry_command(policy, output, **SCORED, **settings), tmp_path / f"logs of {n_ranks}"))
         assert_alike(output, tmp_path / "plain")

@@ -182,13 +182,11 @@ def check_same(found: Path, joint: Path, untrained: Path) -> None:
     assert apart(gradient(untrained, found), gradient(untrained, joint)) < 1e-5
 
 
-@pytest.mark.parametrize("micro_batches", [2, 4])
 def test_accumulation_gives_the_loss_and_the_gradient_of_the_joint_batch(
-    train: Train, joint: Path, untrained: Path, micro_batches: int
+    train: Train, joint: Path, untrained: Path
 ) -> None:
-    rows = str(-(-N_ROWS // micro_batches))
-    changes = {"gradient_accumulation_steps": str(micro_batches), "per_device_train_batch_size": rows}
-    check_same(train(f"{micro_batches} micro-batches", **changes), joint, untrained)
+    changes = {"gradient_accumulation_steps": "4", "per_device_train_batch_size": "4"}
+    check_same(train("four micro-batches", **changes), joint, untrained)
 
 
 @pytest.mark.slow

@@ -17,9 +17,11 @@ from support.rl_processes import (
     one_rank,
     rollouts_of,
     run,
+    train_rl,
     two_ranks,
 )
 
+from grrm.errors import UserError
 from grrm.models.reward_models import load_reward_model
 from grrm.training.checkpoints import last_complete_checkpoint
 
@@ -98,7 +100,7 @@ def test_a_critic_serves_as_a_reward_model_and_as_the_critic_of_another_run(
     model = load_reward_model(plain / "critic")
     assert model.kind == "pairwise"
     settings = {"critic_model_name_or_path": str(plain / "critic"), "max_steps": "1", "save_strategy": "no"}
-    run(one_rank(ppo(world, tmp_path / "out", **settings, global_mini_batch_size="-1")))
+    train_rl(ppo(world, tmp_path / "out", **settings, global_mini_batch_size="-1"))
     assert metrics_of(tmp_path / "out")[0]["value_mean"] != 0.0
 
 
@@ -169,8 +171,8 @@ def test_a_checkpoint_without_a_critic_is_told_in_one_sentence(world: TinyWorld,
     output = tmp_path / "out"
     shutil.copytree(plain, output)
     shutil.rmtree(output / "checkpoint-4/critic")
-    done = run(one_rank(ppo(world, output, max_steps="6")), expect=2)
-    assert "has no critic: set overwrite_output_dir to start over" in done.stderr
+    with pytest.raises(UserError, match="has no critic: set overwrite_output_dir to start over"):
+        train_rl(ppo(world, output, max_steps="6"))
 
 
 JUDGE = '''
@@ -201,7 +203,7 @@ def test_a_finished_run_leaves_the_same_models_when_it_is_started_again(plain: P
         (tmp_path / "out" / file).unlink()
     for optimizer in (tmp_path / "out/checkpoint-4").rglob("optimizer*"):
         optimizer.unlink()  # as ignore_save_lr_and_optim leaves it
-    run(one_rank(ppo(world, tmp_path / "out")))
+    train_rl(ppo(world, tmp_path / "out"))
     assert_same(tmp_path / "out", plain)
 
 
