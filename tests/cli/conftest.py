@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
-
-from grrm import cli
+from support.command_line import invoke
 
 
 @pytest.fixture
 def rank(tmp_path):
     """`grrm rank` on rows, or on text; the rows with what it added. Raises what it raises."""
 
-    def run(rows, *options):
+    def run(rows, *options, **environment):
         is_text = isinstance(rows, str)
         path, out = tmp_path / ("rows.txt" if is_text else "rows.jsonl"), tmp_path / "out.jsonl"
         path.write_text(rows if is_text else "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        arguments = ["rank", path, "--out", out, *options]
-        done = CliRunner().invoke(cli.grrm, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
-        run.told = done.output
+        run.told = invoke("rank", path, "--out", out, *options, **environment).output
         return [json.loads(line) for line in out.read_text().splitlines()]
 
     return run

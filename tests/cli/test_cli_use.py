@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.command_line import GRRM, grrm, mistake
+from support.command_line import GRRM, grrm, invoke, mistake, refusal
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
 from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
@@ -56,26 +56,19 @@ def write_jsonl(path: Path, rows: list[dict]) -> Path:
 
 
 @pytest.mark.slow
-def test_a_ranker_scores_every_candidate_and_tells_what_it_cost(tmp_path):
-    folder = write_tiny_reward_model(tmp_path / "ranker", "ranker")
-    done = grrm("rank", write_jsonl(tmp_path / "rows.jsonl", ROWS), "--judge", "ranker", "--model", folder)
-    assert done.returncode == 0, done.stderr
-    first, second = lines(done.stdout)
-    assert sum(first["judge_scores"]) == pytest.approx(10.0)
-    assert second["judge_statuses"] == ["scored", "unparsable_candidate", "scored"]
-    assert re.search(r"a group took [\d.]+ tokens read, [\d.]+ ms\n", done.stderr)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ranker", "rm"])
-def test_a_reward_model_in_bfloat16_scores_close_to_float32(tmp_path, kind):
+def test_a_reward_model_scores_every_candidate_and_in_bfloat16_close_to_float32(tmp_path, kind):
     folder = write_tiny_reward_model(tmp_path / kind, {"rm": "pairwise"}.get(kind, kind))
     rows, scores = write_jsonl(tmp_path / "rows.jsonl", ROWS), {}
     for dtype in ("float32", "bfloat16"):
         options = ("--judge", kind, "--model", folder, "--dtype", dtype, "--judge-option", "score_scale=1")
         done = grrm("rank", rows, *options)
         assert done.returncode == 0, done.stderr
-        scores[dtype] = [score for row in lines(done.stdout) for score in row["judge_scores"] if score is not None]
+        first, second = lines(done.stdout)
+        assert second["judge_statuses"] == ["scored", "unparsable_candidate", "scored"]
+        assert re.search(r"a group took [\d.]+ tokens read, [\d.]+ ms\n", done.stderr)
+        scores[dtype] = [*first["judge_scores"], *second["judge_scores"][::2]]
+    assert kind == "rm" or sum(first["judge_scores"]) == pytest.approx(1.0, abs=0.01)
     assert scores["bfloat16"] != scores["float32"]
     assert scores["bfloat16"] == pytest.approx(scores["float32"], abs=0.05)
 
@@ -99,8 +92,7 @@ def test_a_judge_that_says_nothing_readable_gives_statuses_and_no_numbers(origin
 def test_a_servers_verdicts_are_written_beside_the_rows(judge, tmp_path, suffix):
     rows, out = tmp_path / "rows.parquet", tmp_path / "new" / f"out.{suffix}"
     pq.write_table(pa.Table.from_pylist(ROWS), rows)
-    done = grrm("rank", rows, "--url", judge.url, "--out", out)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert invoke("rank", rows, "--url", judge.url, "--out", out).stdout == ""
     found = pq.read_table(out).to_pylist() if suffix == "parquet" else lines(out.read_text())
     assert [row["judge_scores"] for row in found] == [[4, 9], [4, None, 9]]
     assert [row["judge_ranking"] for row in found] == [[[1], [0]], [[2], [0]]]
@@ -109,70 +101,55 @@ def test_a_servers_verdicts_are_written_beside_the_rows(judge, tmp_path, suffix)
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_text_comes_in_by_lines_and_tabs(judge):
-    done = grrm("rank", "-", *LANGUAGES, "--url", judge.url, "--model", "mine", stdin="Hallo\tBye\tHello\n")
+def test_text_comes_in_by_lines_and_tabs_and_a_token_from_the_environment(judge):
+    arguments = ["rank", "-", *LANGUAGES, "--url", judge.url, "--model", "mine", "--token-env", "JUDGE_TOKEN"]
+    done = grrm(*arguments, stdin="Hallo\tBye\tHello\n", JUDGE_TOKEN="s3cret\n")
     assert done.returncode == 0, done.stderr
     assert lines(done.stdout)[0]["judge_scores"] == [4, 9]
     assert judge.requests[0]["model"] == "mine"
     assert judge.requests[0]["temperature"] == 0.0
-
-
-def test_a_token_is_read_from_the_environment(judge):
-    arguments = ["rank", "-", *LANGUAGES, "--url", judge.url, "--token-env", "JUDGE_TOKEN"]
-    assert grrm(*arguments, stdin="a\tb\tc\n", JUDGE_TOKEN="s3cret\n").returncode == 0
     assert judge.tokens == ["Bearer s3cret"]
 
 
-def test_candidates_are_judged_singly_or_in_several_orders_on_request():
+def test_candidates_are_judged_singly_or_in_several_orders_on_request(rank):
     with CompletionsServer(lambda body, number: VERDICT if "multiple" in body["prompt"] else "good\n7") as server:
-        arguments = ["rank", "-", *LANGUAGES, "--url", server.url]
-        single = grrm(*arguments, "--judge", "sqm", stdin="a\tb\tc\n")
-        averaged = grrm(*arguments, "--permutations", 2, "--shuffle", stdin="a\tb\tc\n")
-    assert lines(single.stdout)[0]["judge_scores"] == [7, 7], single.stderr
-    assert lines(averaged.stdout)[0]["judge_scores"] == [6.5, 6.5], averaged.stderr
-    assert sorted(lines(averaged.stdout)[0]["judge_order_scores"]) == [[4, 9], [9, 4]]
-    assert lines(single.stdout)[0]["judge_order_scores"] is None
-    assert [lines(done.stdout)[0]["judge_tokens"] for done in (single, averaged)] == [6, 6]
-    assert "agreement of the orders of 1 groups (Kendall tau-b): -1.000" in averaged.stderr
+        (single,) = rank("a\tb\tc\n", *LANGUAGES, "--url", server.url, "--judge", "sqm")
+        (averaged,) = rank("a\tb\tc\n", *LANGUAGES, "--url", server.url, "--permutations", 2, "--shuffle")
+    assert (single["judge_scores"], averaged["judge_scores"]) == ([7, 7], [6.5, 6.5])
+    assert (single["judge_order_scores"], sorted(averaged["judge_order_scores"])) == (None, [[4, 9], [9, 4]])
+    assert single["judge_tokens"] == averaged["judge_tokens"] == 6
+    assert "agreement of the orders of 1 groups (Kendall tau-b): -1.000" in rank.told
 
 
-def test_answers_are_judged_by_criteria_or_by_the_true_answer(tmp_path):
-    rows = tmp_path / "rows.jsonl"
+def test_answers_are_judged_by_criteria_or_by_the_true_answer(rank):
     row = {"src_text": "2 + 2?", "src_lang": "en", "trg_lang": "en", "trg_text": "4", "mt_texts": ["four", "five"]}
-    rows.write_text(json.dumps(row) + "\n", encoding="utf-8")
 
     def reply(body, _):
         right = "four<" in body["prompt"] or "\nfour\n" in body["prompt"]
         return str(right) if "Return" in body["prompt"] else f"Total Score: [{9 if right else 1}/10]"
 
     with CompletionsServer(reply) as server:
-        graded, verified = (
-            grrm("rank", rows, "--url", server.url, "--judge", name, *more)
-            for name, more in (("rubric", []), ("verifier", ["--verifier-prompt", "tinyv-qwen3"]))
-        )
-    assert lines(graded.stdout)[0]["judge_scores"] == [9, 1], graded.stderr
-    assert lines(verified.stdout)[0]["judge_scores"] == [10, 0], verified.stderr
+        (graded,) = rank([row], "--url", server.url, "--judge", "rubric")
+        (verified,) = rank([row], "--url", server.url, "--judge", "verifier", "--verifier-prompt", "tinyv-qwen3")
+    assert (graded["judge_scores"], verified["judge_scores"]) == ([9, 1], [10, 0])
 
 
-def test_a_version_in_another_language_is_shown_to_the_policy_and_judged_instead_of_the_source(tmp_path):
+def test_a_version_in_another_language_is_shown_to_the_policy_and_judged_instead_of_the_source(rank, tmp_path):
     row = {"src_text": "Hallo", "src_lang": "de", "trg_lang": "fr", "ref_text": "Hello", "ref_lang": "en"}
-    rows, sampled = tmp_path / "rows.jsonl", tmp_path / "sampled.jsonl"
-    rows.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    rows, sampled = write_jsonl(tmp_path / "anchored.jsonl", [row]), tmp_path / "sampled.jsonl"
+    anchored = ["translate", rows, "--anchor-key", "ref_text", "--url"]
     with CompletionsServer(
         lambda body, number: VERDICT if "multiple" in body["prompt"] else f"Bonjour {number}"
     ) as server:
-        drawn = ["translate", rows, "--url", server.url, "--prompt-type", "Tower", "-n", 2, "--temperature", 1]
-        assert grrm(*drawn, "--anchor-key", "ref_text", "--out", sampled).returncode == 0
+        invoke(*anchored, server.url, "--prompt-type", "Tower", "-n", 2, "--temperature", 1, "--out", sampled)
         columns = ["--src-text-key", "ref_text", "--src-lang-key", "ref_lang"]
-        judged = grrm("rank", sampled, "--url", server.url, *columns)
-        refused = grrm(*drawn[:4], "--anchor-key", "ref_text")
+        (judged,) = rank(lines(sampled.read_text()), "--url", server.url, *columns)
     prompts = [request["prompt"] for request in server.requests]
     assert "German Source: Hallo\nEnglish Reference: Hello\nFrench Translation:" in prompts[0]
     assert "Hallo" not in prompts[-1]
     assert "Given a source text in English" in prompts[-1]
-    assert lines(judged.stdout)[0]["judge_scores"] == [4, 9], judged.stderr
-    assert refused.returncode == 2
-    assert "--anchor-key is for --prompt-type Tower" in refused.stderr
+    assert judged["judge_scores"] == [4, 9]
+    assert "--anchor-key is for --prompt-type Tower" in refusal(*anchored, server.url)
 
 
 def on_a_terminal(*arguments: object) -> str:
@@ -194,19 +171,14 @@ def on_a_terminal(*arguments: object) -> str:
     return seen.decode()
 
 
-def test_a_person_at_a_terminal_sees_a_bar_and_a_table(judge, tmp_path):
-    rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
+def test_a_person_at_a_terminal_sees_a_bar_and_a_table_that_candidates_cannot_command(judge, tmp_path):
+    hostile = ROWS[0] | {"mt_texts": ["[red]a[/red]", "b\u009b31m"]}
+    rows = write_jsonl(tmp_path / "rows.jsonl", [ROWS[0], hostile])
     seen = on_a_terminal("rank", rows, "--url", judge.url, "--batch-rows", 1)
     assert "ranking: 100%" in seen
     assert "2/2 [" in seen
-    best, worst = seen.rindex("Hello"), seen.rindex("Bye")
-    assert best < worst
+    assert seen.rindex("Hello") < seen.rindex("Bye")
     assert "source and candidates" in seen
-
-
-def test_candidates_cannot_command_the_terminal(judge, tmp_path):
-    row = ROWS[0] | {"mt_texts": ["[red]a[/red]", "b\u009b31m"]}
-    seen = on_a_terminal("rank", write_jsonl(tmp_path / "rows.jsonl", [row]), "--url", judge.url)
     assert "[red]a[/red]" in seen
     assert "\u009b" not in seen
 
@@ -224,8 +196,7 @@ def test_translations_are_ranked_as_they_come(original, judge, tmp_path):
         assert len(row["mt_texts"]) == len(row["mt_statuses"]) == len(row["raw_outputs"]) == 3
         for text, status in zip(row["mt_texts"], row["mt_statuses"], strict=True):
             assert (text is None) == (status == "no_translation")
-    done = grrm("rank", translated, "--url", judge.url, "--out", ranked)
-    assert done.returncode == 0, done.stderr
+    invoke("rank", translated, "--url", judge.url, "--out", ranked)
     assert all(len(row["judge_statuses"]) == 3 for row in lines(ranked.read_text()))
 
 
@@ -263,19 +234,13 @@ def test_fastdeploy_translates_as_the_paddle_engine_does_and_leaves_stdout_to_th
 )
 def test_a_missing_fastdeploy_and_a_wrong_option_are_one_sentence(original, option, message):
     arguments = ["--model", original, "--backend", "fastdeploy", "--fastdeploy-option", option]
-    done = grrm("rank", "-", *LANGUAGES, *arguments, stdin="a\tb\tc\n")
-    assert mistake(done).startswith(f"error: {message}")
+    assert refusal("rank", "-", *LANGUAGES, *arguments, stdin="a\tb\tc\n").startswith(message)
 
 
 def test_blank_lines_and_what_no_translation_can_be_extracted_from_are_null(tmp_path):
-    with CompletionsServer(
-        lambda body, number: "```\nHello\n```" if "Hallo" in body["prompt"] else "no block"
-    ) as server:
-        out = tmp_path / "out.parquet"
-        done = grrm(
-            "translate", "-", *LANGUAGES, "--url", server.url, "--retry", 2, "--out", out, stdin="Hallo\r\n \nDanke\n"
-        )
-    assert done.returncode == 0, done.stderr
+    out, text = tmp_path / "out.parquet", "Hallo\r\n \nDanke\n"
+    with CompletionsServer(lambda body, _: "```\nHello\n```" if "Hallo" in body["prompt"] else "no block") as server:
+        done = invoke("translate", "-", *LANGUAGES, "--url", server.url, "--retry", 2, "--out", out, stdin=text)
     found = pq.read_table(out).to_pylist()
     assert [(row["src_text"], row["translation"], row["status"]) for row in found] == [
         ("Hallo", "Hello", "translated"),
@@ -289,8 +254,6 @@ def test_blank_lines_and_what_no_translation_can_be_extracted_from_are_null(tmp_
 def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):
     with CompletionsServer(lambda body, number: Refuse(404, {"error": {"message": "no such model"}})) as server:
         arguments = ["--url", server.url, "--model", "x", "--out", tmp_path / "out.jsonl"]
-        done = grrm("translate", "-", *LANGUAGES, *arguments, stdin="Hallo\n")
-    assert done.returncode == 2
-    assert "did not answer prompt 0 at attempt 1: it answered HTTP 404: no such model" in done.stderr
-    assert "Traceback" not in done.stderr
+        said = mistake(grrm("translate", "-", *LANGUAGES, *arguments, stdin="Hallo\n"))
+    assert "did not answer prompt 0 at attempt 1: it answered HTTP 404: no such model" in said
     assert list(tmp_path.iterdir()) == []

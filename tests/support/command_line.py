@@ -1,4 +1,4 @@
-"""Python and the command `grrm` as processes of their own."""
+"""Python and the command `grrm` as processes of their own, and `grrm` in this one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from grrm import cli
+from grrm.errors import UserError
 
 GRRM = [sys.executable, "-m", "grrm.cli"]
 
@@ -38,3 +45,16 @@ def mistake(done: subprocess.CompletedProcess[str]) -> str:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith("error: ")
     return done.stderr
+
+
+def invoke(*arguments: object, stdin: str = "", **environment: str) -> Result:
+    """Run `grrm` in this process; raises what the command raises."""
+    options = {"input": stdin, "env": environment, "catch_exceptions": False, "standalone_mode": False}
+    return CliRunner().invoke(cli.grrm, list(map(str, arguments)), **options)
+
+
+def refusal(*arguments: object, **options: str) -> str:
+    """The sentence with which `grrm` refuses a command line in this process."""
+    with pytest.raises((UserError, click.ClickException)) as caught:
+        invoke(*arguments, **options)
+    return str(caught.value)
