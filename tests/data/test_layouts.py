@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import gzip
@@ -74,6 +75,12 @@ def semicolon_separated(folder: Path) -> UserRows:
     with (folder / "rows.csv").open("w", newline="", encoding="utf-8-sig") as file:
         csv.writer(file, delimiter=";").writerows([COLUMNS, *ROWS])
     return UserRows(folder / "rows.csv")
+
+
+def delimiter_in_the_first_line(folder: Path) -> UserRows:
+    rows = semicolon_separated(folder)
+    (folder / "rows.csv").write_bytes(b"sep=;\n" + (folder / "rows.csv").read_bytes().removeprefix(codecs.BOM_UTF8))
+    return rows
 
 
 def comma_separated_by_language(folder: Path) -> UserRows:
@@ -164,7 +171,7 @@ def xliff_2(folder: Path) -> UserRows:
 LAYOUTS: list[Callable[[Path], UserRows]] = [
     *(parquet, feather, shards, saved_data_set, nested_column, part_of_a_column),
     *(json_lines, json_lines_with_another_ending, json_list, json_of_a_list),
-    *(comma_separated, semicolon_separated, comma_separated_by_language, tab_separated),
+    *(comma_separated, semicolon_separated, delimiter_in_the_first_line, comma_separated_by_language, tab_separated),
     *(lines_of_two_files, memory, xliff_1, xliff_2),
 ]
 

@@ -89,20 +89,20 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
     Rows with too many or too few values are one error at the end of the file. So is a quote that does not end, behind
     which the last value has all further rows.
 
-    CSV whose header has semicolons or tabs and no comma is divided at these.
+    CSV whose header has semicolons or tabs and no comma is divided at these. A first line "sep=;" names the delimiter.
     """
-    is_csv = delimiter == ","
+    is_csv, n_skipped = delimiter == ",", 0
     invalid: list[tuple[int, int]] = []
 
     def note(row: pa_csv.InvalidRow) -> str:
-        invalid.append((row.number, row.actual_columns))
+        invalid.append((row.number - n_skipped, row.actual_columns))
         return "skip"
 
     def opened(types: dict[str, pa.DataType] | None) -> pa_csv.CSVStreamingReader:
         invalid.clear()
         return pa_csv.open_csv(
             path,
-            pa_csv.ReadOptions(use_threads=False, block_size=MAX_TEXT),
+            pa_csv.ReadOptions(use_threads=False, block_size=MAX_TEXT, skip_rows=n_skipped),
             pa_csv.ParseOptions(
                 delimiter=delimiter,
                 quote_char='"' if is_csv else False,
@@ -132,7 +132,10 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
 
     with arrow_errors(path):
         names = opened(None).schema.names
-        if is_csv and len(names) == 1 and (others := [mark for mark in _OTHER_DELIMITERS if mark in names[0]]):
+        if is_csv and names[0].startswith("sep="):
+            delimiter, n_skipped = names[0][4:] or ",", 1
+            names = opened(None).schema.names
+        elif is_csv and len(names) == 1 and (others := [mark for mark in _OTHER_DELIMITERS if mark in names[0]]):
             delimiter = others[0]
             names = opened(None).schema.names
     return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), batches)
