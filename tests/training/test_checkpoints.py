@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,7 @@ from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
     drop_old_checkpoints,
+    hold_output_dir,
     last_complete_checkpoint,
     read_marker,
     resume_point,
@@ -79,6 +82,18 @@ def test_output_folder_is_made_or_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be made"):
         claim_output_dir(tmp_path / "file")
+
+
+def test_a_folder_has_one_run_at_a_time_until_its_process_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.training.checkpoints._LOCK_WAIT_S", 0.0)
+    holds = "import sys; from grrm.training.checkpoints import hold_output_dir as hold; hold(sys.argv[1]); print(1)"
+    command = [sys.executable, "-c", f"{holds}; sys.stdout.flush(); input()", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"1\n"
+        with pytest.raises(UserError, match="another run writes to output_dir"):
+            hold_output_dir(tmp_path)
+        other.kill()
+    hold_output_dir(tmp_path)
 
 
 def test_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):

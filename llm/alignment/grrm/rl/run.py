@@ -48,6 +48,7 @@ from grrm.training.callbacks import quiet_paddlenlp
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
+    hold_output_dir,
     is_finished_run,
     mark_finished,
     read_marker,
@@ -84,6 +85,8 @@ def train(config: RLConfig) -> None:
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * config.reward_deadline_s + servers_s)
     peers = watch_peers(args.world_size)
     claim_output_dir(args.output_dir, args.world_size)
+    if args.process_index == 0:
+        hold_output_dir(args.output_dir)
     quiet_paddlenlp(args.output_dir, args.process_index == 0)
     tokenizer = load_tokenizer(config.actor_model_name_or_path)
     prompts, held_out_prompts = read_rows(config, tokenizer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -9,9 +11,10 @@ import secrets
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from grrm.config.stage_config import StageConfig
 from grrm.errors import UserError
@@ -25,6 +28,8 @@ from grrm.training.callbacks import failures_in_log
 from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
+_LOCK_WAIT_S = 10.0  # for the processes of a run that was killed
+_LOCKS: list[IO[str]] = []  # held until the process ends
 
 
 def claim_output_dir(directory: str | Path, world_size: int = 1) -> None:
@@ -41,6 +46,25 @@ def claim_output_dir(directory: str | Path, world_size: int = 1) -> None:
         raise UserError(f"output_dir '{directory}' cannot be written: name another folder or mend its permissions")
     if world_size > 1:
         _check_shared(Path(directory), world_size)
+
+
+def hold_output_dir(directory: str | Path) -> None:
+    """Keep other runs from the folder until this process ends: called by one process of a run.
+
+    Raises UserError where another run has it. A file system without locks keeps nobody out.
+    """
+    lock, deadline = (Path(directory) / ".lock").open("w"), time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: its forks do not hold it
+            break
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                break
+            if time.monotonic() > deadline:
+                raise UserError(f"another run writes to output_dir '{directory}': name another, or end it") from None
+        time.sleep(0.2)
+    _LOCKS.append(lock)
 
 
 def _check_shared(directory: Path, world_size: int) -> None:

@@ -27,6 +27,7 @@ from grrm.training.callbacks import quiet_paddlenlp
 from grrm.training.checkpoints import (
     check_resumable,
     claim_output_dir,
+    hold_output_dir,
     is_finished_run,
     mark_finished,
     read_marker,
@@ -55,6 +56,8 @@ class SupervisedRun:
         use_cpu_layers(self.args.precision)
         self._peers = watch_peers(self.args.world_size)
         claim_output_dir(self.args.output_dir, self.args.world_size)
+        if self.args.process_index == 0:
+            hold_output_dir(self.args.output_dir)
         quiet_paddlenlp(self.args.output_dir, self.args.process_index == 0)
         self.tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
         self._checkpoint: Path | None = None
