@@ -48,6 +48,10 @@ JUDGES = """
     def no_groups():
         return []
 
+    def strict(groups, *, points: float, kinds: tuple[str, ...] = ()):
+        assert isinstance(kinds, tuple)
+        return fixed(groups, points)
+
     number = 3
 """
 GROUPS = [group_of(["a", "b"], "g"), group_of(["c", "d", "e"], "h")]
@@ -114,6 +118,14 @@ def test_a_name_that_is_no_judge_is_one_sentence(judge, name, message):
 def test_an_option_that_the_function_does_not_take_is_told(judge):
     with pytest.raises(UserError, match="option of judge 'my_judges:fixed' 'point': did you mean 'points'"):
         judge("fixed", point=3.0)
+
+
+def test_options_have_the_types_that_the_function_says(judge):
+    assert judge("strict", points=2, kinds=["a"]).judge(GROUPS)[0].scores == (2.0, 2.0)
+    with pytest.raises(UserError, match="Judge option 'points' is 'many': Input should be a valid number"):
+        judge("strict", points="many")
+    with pytest.raises(UserError, match="Judge option 'points' is not set"):
+        judge("strict")
 
 
 def test_what_a_module_lacks_itself_is_not_taken_for_the_module(tmp_path, monkeypatch):

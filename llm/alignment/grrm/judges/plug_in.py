@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any, get_type_hints
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict, create_model
 
-from grrm.errors import UserError, require_known
+from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.judges.spec import JudgeOptions, Process
+from grrm.judges.spec import JudgeOptions, Process, read_options
 
 JudgeFunction = Callable[..., "Sequence[Verdict] | Awaitable[Sequence[Verdict]]"]
 
@@ -109,10 +110,24 @@ def load_plug_in(name: str, options: Mapping[str, object]) -> PlugInJudge:
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters:
         raise UserError(f"judge {name!r} takes no groups; let its first argument be the groups to judge")
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        for option in options:
-            require_known(f"option of judge {name!r}", option, [parameter.name for parameter in parameters[1:]])
-    return PlugInJudge(function, dict(options), name)
+    chosen = read_options(_options_of(function, parameters[1:]), options, f"option of judge {name!r}")
+    return PlugInJudge(function, {option: getattr(chosen, option) for option in options}, name)
+
+
+def _options_of(function: JudgeFunction, parameters: Sequence[inspect.Parameter]) -> type[BaseModel]:
+    """The parameters as options, of the types that they are annotated with."""
+    try:
+        types = get_type_hints(function)
+    except (NameError, TypeError):  # names for type checkers alone, an object that is called
+        types = {}
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    fields: dict[str, Any] = {
+        parameter.name: (types.get(parameter.name, Any), ... if parameter.default is parameter.empty else None)
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    config = ConfigDict(extra="allow" if takes_all else "forbid", arbitrary_types_allowed=True)
+    return create_model("FunctionOptions", __config__=config, **fields)
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -100,6 +100,7 @@ class JudgeSpec:
 
 
 Options = TypeVar("Options", bound=JudgeOptions)
+Read = TypeVar("Read", bound=BaseModel)
 SPECS: dict[str, JudgeSpec] = {}  # of the judges whose modules are imported; see `registry`
 
 
@@ -122,7 +123,7 @@ def judge(
     return register
 
 
-def read_options(kind: type[Options], values: Mapping[str, object], noun: str = "judge option") -> Options:
+def read_options(kind: type[Read], values: Mapping[str, object], noun: str = "judge option") -> Read:
     """Read options from plain values. Raises UserError that names the nearest known option, or the value to give."""
     if kind.model_config.get("extra") == "forbid":
         for name in values:
