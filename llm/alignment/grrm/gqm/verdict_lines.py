@@ -18,8 +18,9 @@ from itertools import pairwise
 
 _APART = "\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without spaces
 _LETTER = rf"[^\W\d_{_APART}]"
-_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)(?![^\W_]))?|{_LETTER}+|[^\W_]|[#№]")
-_CONTINUED = re.compile(rf"(?<=\d)\d|(?<={_LETTER}){_LETTER}")
+_SUFFIX = r"(?:st|nd|rd|th)(?![^\W_])"
+_TOKEN = re.compile(rf"\d+(?:{_SUFFIX})?|{_LETTER}+|[^\W_]|[#№]")
+_WORD = re.compile(_LETTER)
 _BLANK = re.compile(r"[\s._]*")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _CUT = re.compile("[:,<=>≤≥≪≫≺≻«»→⇒≈≡]")
@@ -33,14 +34,16 @@ _ORDINALS = {word: str(value) for value, word in enumerate(_ORDINAL_WORDS, 1)}
 _NUMERALS = frozenset("〇零一二三四五六七八九十❶❷❸❹❺❻❼❽❾❿")
 _LETTERS = dict(zip("甲乙丙丁", "ABCD", strict=True))
 _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "response", "answer", "option", "第"))
+_SPELT = f"(?i:(?=[efnostz])(?:{'|'.join((*_NUMBERS, *_ORDINALS))}))"
 # What a line must have to be a verdict: most have none of it.
-_VERDICT = re.compile(rf"\d|{_COMPARISON.pattern}|[{''.join(_NUMERALS)}]|(?i:{'|'.join((*_NUMBERS, *_ORDINALS))})")
+_VERDICT = re.compile(rf"[\d{_COMPARISON.pattern[1:-1]}{''.join(_NUMERALS)}]|{_SPELT}")
 # Whatever a sign begins with, and two of those without a backslash between: most escaped lines have none.
 _SIGN = (
-    rf"(?<!\d)\d|[甲乙丙丁{''.join(_NUMERALS)}]"
-    rf"|(?<!{_LETTER})(?:[A-Za-z]|(?i:{'|'.join((*_NUMBERS, *_ORDINALS))}))(?!{_LETTER})"
+    rf"(?=[\da-zA-Z甲乙丙丁{''.join(_NUMERALS)}])(?:(?<!\d)\d(?=(\d*{_SUFFIX})?)|[甲乙丙丁〇零一二三四五六七八九十]"
+    rf"|(?<!{_LETTER})(?:[A-Z❶-❿]|[a-z](?={_LINKED.pattern})|(?a:{_SPELT}))(?!{_LETTER}))"
 )
-_TWO_SIGNS = re.compile(rf"(?:{_SIGN})[^\\]*?(?:{_SIGN})")
+_SIGNS = re.compile(_SIGN)
+_TWO_SIGNS = re.compile(rf"{_SIGN}[^\\]*?{_SIGN}")
 _SHORT = 16  # characters of a token: what longer ones may be is not remembered
 _MAX_LABEL = 26  # as many candidates have names
 _MAX_SCORE = 100  # a higher number is one only where a sign ties it to its label
@@ -77,6 +80,12 @@ class Line:
     def signs(self) -> list[Placed]:
         """The letters, ordinals and numbers; none if the line can be no verdict."""
         return self._read[0]
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The indexes of the signs."""
+        matches = _SIGNS.finditer(self.text) if _VERDICT.search(self.text) else ()
+        return [match.start() for match in matches if not match[1] or _read(match[0] + match[1])]
 
     @cached_property
     def _read(self) -> tuple[list[Placed], int]:
@@ -120,9 +129,10 @@ class Line:
 ReadLine = Callable[[str], Line]  # `Line`, or that with a memory
 
 
-def continued(text: str) -> set[int]:
-    """Indexes of the characters that belong to the same word or number as the one before."""
-    return {match.start() for match in _CONTINUED.finditer(text)}
+def kinds_of(text: str) -> str:
+    """A blank, the kind of each character and a blank: 0 in a number, a in a word, blank elsewhere."""
+    kinds = {ord(char): "0" if char.isdecimal() else "a" if _WORD.match(char) else " " for char in {*text}}
+    return f" {text.translate(kinds)} "
 
 
 def _signs_of(line: str, small_letters: bool = True) -> tuple[list[Placed], int]:
@@ -241,7 +251,7 @@ def sign_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
     cuts: set[int] = set()
     start = 0
     for line in text.split("\n"):
-        signs = read_line(line).signs
-        cuts.update(start + index for _, index, _, _, _ in signs if len(signs) > 1)
+        starts = read_line(line).starts
+        cuts.update(start + index for index in starts if len(starts) > 1)
         start += len(line) + 1
     return cuts
