@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate
+from typing import NamedTuple
 
 _APART = "\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without spaces
 _LETTER = rf"[^\W\d_{_APART}]"
 _SUFFIX = r"(?:st|nd|rd|th)(?![^\W_])"
-_TOKEN = re.compile(rf"\d+(?:{_SUFFIX})?|{_LETTER}+|[^\W_]|[#№]")
+_TOKEN = re.compile(rf"(\d+(?:{_SUFFIX})?|{_LETTER}+|[^\W_]|[#№])")
 _WORD = re.compile(_LETTER)
 _BLANK = re.compile(r"[\s._]*")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
@@ -63,11 +64,28 @@ class Sign:
     is_capital: bool = False
     is_in_reach: bool = False  # what a label without a link may have for a score
     is_score: bool = False  # what an ordinal may be tied to
+    is_spelt: bool = False  # an ordinal that is no number
+    is_small: bool = False  # a small letter
 
 
-# A sign, its index into the line, what stands between it and the one before, how many words of that, and True if it is
-# an ordinal that is spelt out or a sign behind the word for what it counts.
-Placed = tuple[Sign, int, str, int, bool]
+class Signs(NamedTuple):
+    """The signs of a line, in columns: a hundred thousand small tuples would keep the garbage collector busy."""
+
+    signs: list[Sign]
+    starts: list[int]  # their indexes into the line
+    gaps: list[str]  # what stands between each and the one before
+    n_words: list[int]  # of that
+    are_named: list[bool]  # of ordinals that are spelt out and signs behind the word for what they count
+    n_words_in_all: int
+
+    def pairs(self) -> Iterable[tuple[Sign, Sign, str, int, bool, int, int]]:
+        """Signs that follow on each other, gap and words between, True if the first is named, and both indexes."""
+        behind = (column[1:] for column in (self.signs, self.gaps, self.n_words, self.starts))
+        others, gaps, n_words, starts = behind
+        return zip(self.signs, others, gaps, n_words, self.are_named, self.starts, starts, strict=False)
+
+
+_NO_SIGNS = Signs([], [], [], [], [], 0)
 
 
 @dataclass(frozen=True)
@@ -77,50 +95,47 @@ class Line:
     text: str
 
     @cached_property
-    def signs(self) -> list[Placed]:
-        """The letters, ordinals and numbers; none if the line can be no verdict."""
-        return self._read[0]
-
-    @cached_property
     def starts(self) -> list[int]:
         """The indexes of the signs."""
         matches = _SIGNS.finditer(self.text) if _VERDICT.search(self.text) else ()
         return [match.start() for match in matches if not match[1] or _read(match[0] + match[1])]
 
     @cached_property
-    def _read(self) -> tuple[list[Placed], int]:
-        return _signs_of(self.text) if _VERDICT.search(self.text) else ([], 0)
+    def signs(self) -> Signs:
+        """The letters, ordinals and numbers; none if the line can be no verdict."""
+        return _signs_of(self.text) if _VERDICT.search(self.text) else _NO_SIGNS
 
     @cached_property
-    def _tied(self) -> list[Placed]:
+    def _tied(self) -> Signs:
         """The signs; none where backslashes part them all."""
-        return self.signs if _TWO_SIGNS.search(self.text) else []
+        return self.signs if _TWO_SIGNS.search(self.text) else _NO_SIGNS
 
     @cached_property
     def _labels(self) -> set[str]:
         """Labels with a number of their own, and letters with a place: two at most."""
         labels = _scored_labels(self._tied)
-        if len(labels) < 2 and any(sign.letter and not sign.is_capital for sign, *_ in self._tied):
-            labels |= _scored_labels(_signs_of(self.text, small_letters=False)[0])  # they may begin words as well
+        if len(labels) < 2 and any(sign.is_small for sign in self._tied.signs):
+            labels |= _scored_labels(_signs_of(self.text, small_letters=False))  # they may begin words as well
         return labels
 
     @cached_property
     def items(self) -> set[str]:
         """The labels of a line that can be part of a list of scores."""
-        return self._labels if self._labels and self._read[1] <= _MAX_ITEM_WORDS else set()
+        return self._labels if self._labels and self.signs.n_words_in_all <= _MAX_ITEM_WORDS else set()
 
     @cached_property
     def is_verdict(self) -> bool:
         """True if the line alone is a verdict to a reader."""
-        is_table = bool(self._tied) and self._read[1] <= _MAX_WORDS and _is_table(self._tied)
-        return len(self._labels) > 1 or is_table or _is_ranking(self._tied)
+        if len(self._labels) > 1 or len({sign.letter for sign in self._tied.signs if sign.is_capital}) < 2:
+            return len(self._labels) > 1
+        return _is_table(self._tied) or _is_ranking(self._tied)
 
     @cached_property
     def cuts(self) -> set[int]:
         """Every sign that could tie two of the signs; where there is none between two that could be, the second."""
         bare = (
             start
-            for (sign, _, _, _, is_named), (other, start, gap, _, _) in pairwise(self.signs)
+            for sign, other, gap, _, is_named, _, start in self.signs.pairs()
             if not (gap and _CUT.search(gap)) and (sign.letter or other.letter or is_named or _LINK.search(gap))
         )
         return {match.start() for match in _CUT.finditer(self.text)}.union(bare)
@@ -135,26 +150,30 @@ def kinds_of(text: str) -> str:
     return f" {text.translate(kinds)} "
 
 
-def _signs_of(line: str, small_letters: bool = True) -> tuple[list[Placed], int]:
-    """The signs of `line`, with or without its small letters, and how many other words it has."""
-    signs: list[Placed] = []
+def _signs_of(line: str, small_letters: bool = True) -> Signs:
+    """The signs of `line`, with or without its small letters."""
+    parts = _TOKEN.split(line)  # tokens, and what stands between them
+    ends = [*accumulate(map(len, parts))]
+    sign_of = {text: _read(text) if len(text) < _SHORT else _read.__wrapped__(text) for text in {*parts[1::2]}}
+    signs, starts, gaps, words, are_named = list[Sign](), list[int](), list[str](), list[int](), list[bool]()
     end = n_words = n_before = word_end = 0
     word = ""
-    for match in _TOKEN.finditer(line):
-        text = match[0]
-        start, stop = match.span()
-        sign = _read(text) if len(text) < _SHORT else _read.__wrapped__(text)
+    for text, start, stop in zip(parts[1::2], ends[::2], ends[1::2], strict=False):
+        sign = sign_of[text]
         # A small letter without a link is an article or a preposition.
-        if sign and (sign.is_capital or not sign.letter or (small_letters and _LINKED.match(line, stop))):
-            is_counted = word in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
-            is_named = is_counted or bool(sign.ordinal and not sign.number)
-            signs.append((sign, start, line[end:start], n_words - n_before, is_named))
+        if sign and not (sign.is_small and not (small_letters and _LINKED.match(line, stop))):
+            is_counted = word.lower() in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
+            signs.append(sign)
+            starts.append(start)
+            gaps.append(line[end:start])
+            words.append(n_words - n_before)
+            are_named.append(is_counted or sign.is_spelt)
             end, n_before, word = stop, n_words, ""
         else:
             # Without a space before, of another script or one without spaces, it is no new word.
             n_words += text[0].isalpha() and not line[start - 1 : start].isalpha()
-            word, word_end = text.lower(), stop
-    return signs, n_words
+            word, word_end = text, stop
+    return Signs(signs, starts, gaps, words, are_named, n_words)
 
 
 @lru_cache(maxsize=4096)
@@ -162,7 +181,7 @@ def _read(text: str) -> Sign | None:
     """The sign that a token may be."""
     text = _LETTERS.get(text, text)
     if text.isascii() and len(text) == 1 and text.isalpha():
-        return Sign(letter=text, label=text.upper(), is_capital=text.isupper())
+        return Sign(letter=text, label=text.upper(), is_capital=text.isupper(), is_small=text.islower())
     number = text if text.isdecimal() or text in _NUMERALS else _NUMBERS.get(text.lower(), "")
     ordinal = _ORDINALS.get(text.lower()) or (text[:-2] if text[0].isdecimal() and not number else number)
     if not (ordinal.isdecimal() and len(ordinal) < 3 and ordinal[0] != "0" and int(ordinal) <= _MAX_LABEL):
@@ -173,15 +192,15 @@ def _read(text: str) -> Sign | None:
     value = int(digits) if digits.isdecimal() and len(digits) < 4 else math.inf
     is_score = value in _SCORES and len(str(value)) == len(digits)  # 00 is the minute of a time of day
     is_in_reach = value <= _MAX_SCORE or not digits.isdecimal()
-    return Sign("", number, ordinal, ordinal, is_in_reach=is_in_reach, is_score=is_score)
+    return Sign("", number, ordinal, ordinal, False, is_in_reach, is_score, is_spelt=not number)
 
 
-def _scored_labels(signs: Sequence[Placed]) -> set[str]:
+def _scored_labels(signs: Signs) -> set[str]:
     """The labels with a number of their own, and the letters with a place, until there are two."""
     labels: set[str] = set()
     owned = -1
-    for (sign, index, _, _, is_named), (other, start, gap, n_words, _) in pairwise(signs):
-        if "\\" in gap or n_words > _MAX_WORDS:
+    for sign, other, gap, n_words, is_named, index, start in signs.pairs():
+        if not gap or n_words > _MAX_WORDS or "\\" in gap:
             continue
         is_number = other.number or (sign.letter and other.ordinal)
         if is_number and sign.label and index != owned and _has_number(sign, is_named, other, gap, n_words):
@@ -197,11 +216,11 @@ def _scored_labels(signs: Sequence[Placed]) -> set[str]:
 def _has_number(label: Sign, is_named: bool, number: Sign, gap: str, n_words: int) -> bool:
     """True if the number is that of the label before it, from which `gap` with so many words parts it."""
     if label.is_capital or is_named:
-        return bool(gap) and (number.is_in_reach or _LINK.search(gap) is not None)
+        return number.is_in_reach or _LINK.search(gap) is not None
     return not n_words and bool(label.letter or number.is_score) and _LINK.search(gap) is not None
 
 
-def _is_ranking(signs: Sequence[Placed]) -> bool:
+def _is_ranking(signs: Signs) -> bool:
     """True if a sign of comparison stands between two different capitals."""
     return any(
         sign.is_capital
@@ -210,15 +229,15 @@ def _is_ranking(signs: Sequence[Placed]) -> bool:
         and not n_words
         and "\\" not in gap
         and _COMPARISON.search(gap)
-        for (sign, *_), (other, _, gap, n_words, _) in pairwise(signs)
+        for sign, other, gap, n_words, *_ in signs.pairs()
     )
 
 
-def _is_table(signs: Sequence[Placed]) -> bool:
-    """True if two capitals and two numbers follow on each other, in any order."""
+def _is_table(signs: Signs) -> bool:
+    """True if two capitals and two numbers follow on each other, in any order, on a line of nothing else."""
     letters: set[str] = set()
     n_numbers = 0
-    for sign, _, gap, _, _ in signs:
+    for sign, gap in zip(signs.signs, signs.gaps, strict=True):
         if "\\" in gap:
             letters, n_numbers = set(), 0
         if sign.is_capital:
@@ -226,7 +245,7 @@ def _is_table(signs: Sequence[Placed]) -> bool:
         elif not sign.letter:
             n_numbers += 1
         if n_numbers > 1 and len(letters) > 1:
-            return True
+            return signs.n_words_in_all <= _MAX_WORDS
     return False
 
 
