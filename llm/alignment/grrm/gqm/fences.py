@@ -253,10 +253,9 @@ class _Version:
 
     def signs(self, read_line: ReadLine) -> Iterable[int]:
         """The indexes of the pieces in which signs begin."""
-        if not self._parts:
-            return map(self.origin.__getitem__, sign_cuts(self.reading, read_line))
-        origin = sorted([*self.origin, *map(self.origin.__getitem__, self._parts)])
-        return map(origin.__getitem__, sign_cuts(_marked(self.reading, self._parts), read_line))
+        cuts = sign_cuts(_marked(self.reading, self._parts), read_line)
+        parts = map(self.origin.__getitem__, self._parts)
+        return map(sorted([*self.origin, *parts]).__getitem__, cuts) if cuts else ()
 
 
 def _pieces(text: str) -> list[list[str]]:
@@ -274,10 +273,8 @@ def _pieces(text: str) -> list[list[str]]:
 
 def _marked(text: str, *indexes: Iterable[int]) -> str:
     """The text with a backslash before the character of each of these indexes."""
-    marked = [*text, ""]
-    for index in chain(*indexes):
-        marked[index] = "\\" + marked[index]
-    return "".join(marked)
+    ends = sorted(chain(*indexes))
+    return "\\".join(map(text.__getitem__, map(slice, [0, *ends], [*ends, len(text)])))
 
 
 @lru_cache(maxsize=128)  # who asks whether texts are safe goes on to escape them

@@ -96,7 +96,9 @@ class Line:
 
     @cached_property
     def starts(self) -> list[int]:
-        """The indexes of the signs."""
+        """The indexes of the signs, without the rest of what `signs` tells where nobody has read that."""
+        if "signs" in vars(self):
+            return self.signs.starts
         matches = _SIGNS.finditer(self.text) if _VERDICT.search(self.text) else ()
         return [match.start() for match in matches if not match[1] or _read(match[0] + match[1])]
 
@@ -133,12 +135,13 @@ class Line:
     @cached_property
     def cuts(self) -> set[int]:
         """Every sign that could tie two of the signs; where there is none between two that could be, the second."""
-        bare = (
+        uncut = {gap for gap in {*self.signs.gaps} if not _CUT.search(gap)}
+        cuts = {match.start() for match in _CUT.finditer(self.text)}
+        return cuts | {
             start
             for sign, other, gap, _, is_named, _, start in self.signs.pairs()
-            if not (gap and _CUT.search(gap)) and (sign.letter or other.letter or is_named or _LINK.search(gap))
-        )
-        return {match.start() for match in _CUT.finditer(self.text)}.union(bare)
+            if gap in uncut and (sign.letter or other.letter or is_named or _LINK.search(gap))
+        }
 
 
 ReadLine = Callable[[str], Line]  # `Line`, or that with a memory
@@ -265,12 +268,12 @@ def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
     return cuts
 
 
-def sign_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
+def sign_cuts(text: str, read_line: ReadLine = Line) -> list[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
-    cuts: set[int] = set()
+    cuts: list[int] = []
     start = 0
     for line in text.split("\n"):
         starts = read_line(line).starts
-        cuts.update(start + index for index in starts if len(starts) > 1)
+        cuts.extend([start + index for index in starts] if len(starts) > 1 else ())
         start += len(line) + 1
     return cuts
