@@ -35,16 +35,15 @@ from grrm.gqm.marks import cap_marks
 from grrm.gqm.prompts import FENCE
 from grrm.gqm.verdict_lines import Line, ReadLine, kinds_of, sign_cuts, verdict_cuts
 
-_LETTERS = {
+_SAME_SHAPES = {
     # Cyrillic and Greek capitals that are drawn like Latin ones
     "АВСЕНІЈКМОРЅТХУԜԌ": "ABCEHIJKMOPSTXYWG",
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ": "ABEZHIKMNOPTYX",
     # and the small ones
     "асеіјорѕхуԁԛԝһӏ": "aceijopsxydqwhl",
     "αιονρτυ": "aiovptu",
-}
-_MARKS = {
-    "ˋˊ‵´": "````",  # grave accents and what is set as one
+    # grave accents, and what is set as one; other marks
+    "ˋˊ‵´": "````",
     "∶ː꞉׃։܃܄": ":::::::",
     "›≻": ">>",
     "‹〈": "<<",
@@ -53,12 +52,7 @@ _MARKS = {
     "＿": "_",
 }
 _PLAIN = {
-    **{
-        ord(odd): plain
-        for table in (_LETTERS, _MARKS)
-        for odds, plains in table.items()
-        for odd, plain in zip(odds, plains, strict=True)
-    },
+    **{ord(odd): plain for odds, plains in _SAME_SHAPES.items() for odd, plain in zip(odds, plains, strict=True)},
     # capitals in circles, in squares, and of flags, which have no compatibility form
     **{first + index: chr(ord("A") + index) for first in (0x1F150, 0x1F170, 0x1F1E6) for index in range(26)},
     0x1F51F: "10",
@@ -260,15 +254,10 @@ class _Version:
 
 def _pieces(text: str) -> list[list[str]]:
     """The characters of a text but backslashes, in each of its `_readings` that differs."""
-    versions = [["" if char == "\\" else char for char in text]]
-    for look_alikes in ({}, _PLAIN):
-        chars = [*{*text} - {"\0", "\\"}]
-        skeletons = skeleton("".join(f"{char}\0" for char in chars), look_alikes).split("\0")
-        skeleton_of = {"\0": "\0", "\\": "", **dict(zip(chars, skeletons, strict=False))}
-        pieces = [*map(skeleton_of.__getitem__, text)]
-        if pieces not in versions:
-            versions.append(pieces)
-    return versions
+    chars = [*{*text} - {"\\", "\0"}]  # the latter keeps them apart
+    skeletons = (skeleton("\0".join(chars), look_alikes).split("\0") for look_alikes in ({}, _PLAIN))
+    forms = [{"\\": "", "\0": "\0", **dict(zip(chars, pieces, strict=False))} for pieces in (chars, *skeletons)]
+    return [[*map(form.__getitem__, text)] for index, form in enumerate(forms) if form not in forms[:index]]
 
 
 def _marked(text: str, *indexes: Iterable[int]) -> str:

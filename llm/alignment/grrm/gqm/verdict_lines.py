@@ -80,9 +80,8 @@ class Signs(NamedTuple):
 
     def pairs(self) -> Iterable[tuple[Sign, Sign, str, int, bool, int, int]]:
         """Signs that follow on each other, gap and words between, True if the first is named, and both indexes."""
-        behind = (column[1:] for column in (self.signs, self.gaps, self.n_words, self.starts))
-        others, gaps, n_words, starts = behind
-        return zip(self.signs, others, gaps, n_words, self.are_named, self.starts, starts, strict=False)
+        signs, starts, gaps, n_words, are_named, _ = self
+        return zip(signs, signs[1:], gaps[1:], n_words[1:], are_named, starts, starts[1:], strict=False)
 
 
 _NO_SIGNS = Signs([], [], [], [], [], 0)
@@ -252,28 +251,23 @@ def _is_table(signs: Signs) -> bool:
     return False
 
 
+def _lines(text: str, read_line: ReadLine) -> list[tuple[int, Line]]:
+    """The lines of a text, each with its index."""
+    lines = [*map(read_line, text.split("\n"))]
+    return [*zip(accumulate((len(line.text) + 1 for line in lines), initial=0), lines, strict=False)]
+
+
 def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
     """Indexes into `text` before which backslashes end every reading of its lines as a verdict.
 
     Items on lines of their own make a list of scores where they have different labels.
     """
-    lines = [read_line(line) for line in text.split("\n")]
-    is_list = len(set().union(*(line.items for line in lines))) > 1
-    cuts: set[int] = set()
-    start = 0
-    for line in lines:
-        if line.is_verdict or (is_list and line.items):
-            cuts.update(start + cut for cut in line.cuts)
-        start += len(line.text) + 1
-    return cuts
+    lines = _lines(text, read_line)
+    is_list = len(set().union(*(line.items for _, line in lines))) > 1
+    guarded = [(start, line) for start, line in lines if line.is_verdict or (is_list and line.items)]
+    return {start + cut for start, line in guarded for cut in line.cuts}
 
 
 def sign_cuts(text: str, read_line: ReadLine = Line) -> list[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
-    cuts: list[int] = []
-    start = 0
-    for line in text.split("\n"):
-        starts = read_line(line).starts
-        cuts.extend([start + index for index in starts] if len(starts) > 1 else ())
-        start += len(line) + 1
-    return cuts
+    return [start + at for start, line in _lines(text, read_line) if len(line.starts) > 1 for at in line.starts]
