@@ -38,13 +38,13 @@ _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "res
 _SPELT = f"(?i:(?=[efnostz])(?:{'|'.join((*_NUMBERS, *_ORDINALS))}))"
 # What a line must have to be a verdict: most have none of it.
 _VERDICT = re.compile(rf"[\d{_COMPARISON.pattern[1:-1]}{''.join(_NUMERALS)}]|{_SPELT}")
-# Whatever a sign begins with, and two of those without a backslash between: most escaped lines have none.
+# Whatever a sign begins with.
 _SIGN = (
     rf"(?=[\da-zA-Z甲乙丙丁{''.join(_NUMERALS)}])(?:(?<!\d)\d(?=(\d*{_SUFFIX})?)|[甲乙丙丁〇零一二三四五六七八九十]"
     rf"|(?<!{_LETTER})(?:[A-Z❶-❿]|[a-z](?={_LINKED.pattern})|(?a:{_SPELT}))(?!{_LETTER}))"
 )
 _SIGNS = re.compile(_SIGN)
-_TWO_SIGNS = re.compile(rf"{_SIGN}[^\\]*?{_SIGN}")
+_TWO_SIGNS = re.compile(rf"(?s:{_SIGN}.*?{_SIGN})")
 _SHORT = 16  # characters of a token: what longer ones may be is not remembered
 _MAX_LABEL = 26  # as many candidates have names
 _MAX_SCORE = 100  # a higher number is one only where a sign ties it to its label
@@ -107,16 +107,21 @@ class Line:
         return _signs_of(self.text) if _VERDICT.search(self.text) else _NO_SIGNS
 
     @cached_property
-    def _tied(self) -> Signs:
-        """The signs; none where backslashes part them all."""
-        return self.signs if _TWO_SIGNS.search(self.text) else _NO_SIGNS
+    def _parts(self) -> list[str]:
+        """What stands between backslashes, each once, where it has two signs: most escaped lines have none."""
+        return [part for part in {*self.text.split("\\")} if _VERDICT.search(part) and _TWO_SIGNS.search(part)]
+
+    @cached_property
+    def _tied(self) -> list[Signs]:
+        return [self.signs if part == self.text else _signs_of(part) for part in self._parts]
 
     @cached_property
     def _labels(self) -> set[str]:
-        """Labels with a number of their own, and letters with a place: two at most."""
-        labels = _scored_labels(self._tied)
-        if len(labels) < 2 and any(sign.is_small for sign in self._tied.signs):
-            labels |= _scored_labels(_signs_of(self.text, small_letters=False))  # they may begin words as well
+        """Labels with a number of their own, and letters with a place."""
+        labels = set[str]().union(*map(_scored_labels, self._tied))
+        if len(labels) < 2 and any(sign.is_small for tied in self._tied for sign in tied.signs):
+            without = (_signs_of(part, small_letters=False) for part in self._parts)  # they may begin words as well
+            return labels.union(*map(_scored_labels, without))
         return labels
 
     @cached_property
@@ -127,9 +132,9 @@ class Line:
     @cached_property
     def is_verdict(self) -> bool:
         """True if the line alone is a verdict to a reader."""
-        if len(self._labels) > 1 or len({sign.letter for sign in self._tied.signs if sign.is_capital}) < 2:
-            return len(self._labels) > 1
-        return _is_table(self._tied) or _is_ranking(self._tied)
+        if len(self._labels) > 1 or any(map(_is_ranking, self._tied)):
+            return True
+        return any(map(_is_table, self._tied)) and self.signs.n_words_in_all <= _MAX_WORDS
 
     @cached_property
     def cuts(self) -> set[int]:
@@ -202,7 +207,7 @@ def _scored_labels(signs: Signs) -> set[str]:
     labels: set[str] = set()
     owned = -1
     for sign, other, gap, n_words, is_named, index, start in signs.pairs():
-        if not gap or n_words > _MAX_WORDS or "\\" in gap:
+        if not gap or n_words > _MAX_WORDS:
             continue
         is_number = other.number or (sign.letter and other.ordinal)
         if is_number and sign.label and index != owned and _has_number(sign, is_named, other, gap, n_words):
@@ -224,31 +229,17 @@ def _has_number(label: Sign, is_named: bool, number: Sign, gap: str, n_words: in
 
 def _is_ranking(signs: Signs) -> bool:
     """True if a sign of comparison stands between two different capitals."""
-    return any(
-        sign.is_capital
-        and other.is_capital
-        and sign.letter != other.letter
-        and not n_words
-        and "\\" not in gap
-        and _COMPARISON.search(gap)
+    comparing = {gap for gap in {*signs.gaps} if _COMPARISON.search(gap)}
+    return bool(comparing) and any(
+        gap in comparing and sign.is_capital and other.is_capital and sign.letter != other.letter and not n_words
         for sign, other, gap, n_words, *_ in signs.pairs()
     )
 
 
 def _is_table(signs: Signs) -> bool:
-    """True if two capitals and two numbers follow on each other, in any order, on a line of nothing else."""
-    letters: set[str] = set()
-    n_numbers = 0
-    for sign, gap in zip(signs.signs, signs.gaps, strict=True):
-        if "\\" in gap:
-            letters, n_numbers = set(), 0
-        if sign.is_capital:
-            letters.add(sign.letter)
-        elif not sign.letter:
-            n_numbers += 1
-        if n_numbers > 1 and len(letters) > 1:
-            return signs.n_words_in_all <= _MAX_WORDS
-    return False
+    """True if there are two capitals and two numbers, in any order."""
+    n_numbers = sum(not sign.letter for sign in signs.signs)
+    return n_numbers > 1 and len({sign.letter for sign in signs.signs if sign.is_capital}) > 1
 
 
 def _lines(text: str, read_line: ReadLine) -> list[tuple[int, Line]]:
