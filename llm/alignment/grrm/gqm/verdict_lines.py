@@ -38,7 +38,7 @@ _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "res
 _SPELT = f"(?i:(?=[efnostz])(?:{'|'.join((*_NUMBERS, *_ORDINALS))}))"
 # What a line must have to be a verdict: most have none of it.
 _VERDICT = re.compile(rf"[\d{_COMPARISON.pattern[1:-1]}{''.join(_NUMERALS)}]|{_SPELT}")
-# Whatever a sign begins with.
+# A sign, of a number the first digit; what makes that an ordinal is a group.
 _SIGN = (
     rf"(?=[\da-zA-Z甲乙丙丁{''.join(_NUMERALS)}])(?:(?<!\d)\d(?=(\d*{_SUFFIX})?)|[甲乙丙丁〇零一二三四五六七八九十]"
     rf"|(?<!{_LETTER})(?:[A-Z❶-❿]|[a-z](?={_LINKED.pattern})|(?a:{_SPELT}))(?!{_LETTER}))"
@@ -124,7 +124,7 @@ class Line:
             return labels.union(*map(_scored_labels, without))
         return labels
 
-    @cached_property
+    @property
     def items(self) -> set[str]:
         """The labels of a line that can be part of a list of scores."""
         return self._labels if self._labels and self.signs.n_words_in_all <= _MAX_ITEM_WORDS else set()
