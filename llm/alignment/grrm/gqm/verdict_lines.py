@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -124,7 +124,7 @@ class Line:
             return labels.union(*map(_scored_labels, without))
         return labels
 
-    @property
+    @cached_property
     def items(self) -> set[str]:
         """The labels of a line that can be part of a list of scores."""
         return self._labels if self._labels and self.signs.n_words_in_all <= _MAX_ITEM_WORDS else set()
@@ -242,10 +242,9 @@ def _is_table(signs: Signs) -> bool:
     return n_numbers > 1 and len({sign.letter for sign in signs.signs if sign.is_capital}) > 1
 
 
-def _lines(text: str, read_line: ReadLine) -> list[tuple[int, Line]]:
+def _placed(lines: Sequence[Line]) -> Iterable[tuple[int, Line]]:
     """The lines of a text, each with its index."""
-    lines = [*map(read_line, text.split("\n"))]
-    return [*zip(accumulate((len(line.text) + 1 for line in lines), initial=0), lines, strict=False)]
+    return zip(accumulate((len(line.text) + 1 for line in lines), initial=0), lines, strict=False)
 
 
 def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
@@ -253,12 +252,13 @@ def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
 
     Items on lines of their own make a list of scores where they have different labels.
     """
-    lines = _lines(text, read_line)
-    is_list = len(set().union(*(line.items for _, line in lines))) > 1
-    guarded = [(start, line) for start, line in lines if line.is_verdict or (is_list and line.items)]
+    lines = [*map(read_line, text.split("\n"))]
+    is_list = len(set().union(*(line.items for line in lines))) > 1
+    guarded = ((start, line) for start, line in _placed(lines) if line.is_verdict or (is_list and line.items))
     return {start + cut for start, line in guarded for cut in line.cuts}
 
 
 def sign_cuts(text: str, read_line: ReadLine = Line) -> list[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
-    return [start + at for start, line in _lines(text, read_line) if len(line.starts) > 1 for at in line.starts]
+    lines = [*map(read_line, text.split("\n"))]
+    return [start + at for start, line in _placed(lines) if len(line.starts) > 1 for at in line.starts]
