@@ -43,10 +43,8 @@ def parse_score_text(text: str, *, skip_empty: bool = False) -> dict[str, int] |
 
 def _positional_scores(line: str) -> list[int] | None:
     # Quirk: whatever stands before the last colon of an item is ignored, so scores go by position.
-    try:
-        return [int(item.rpartition(":")[2]) for item in line.split(",")]
-    except ValueError:
-        return None
+    scores = [_int_or_none(item.split(":")[-1]) for item in line.split(",")]
+    return [score for score in scores if score is not None] if None not in scores else None
 
 
 def _ranking_scores(line: str, n_candidates: int, ids: tuple[str, ...]) -> list[int] | None:

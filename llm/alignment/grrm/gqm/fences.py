@@ -215,9 +215,8 @@ def fence_for(texts: Iterable[str]) -> str:
 
 
 def _longest_run(text: str) -> int:
-    if not _READS_AS_BACKTICK.search(text):
-        return 0
-    return max((len(run) for reading in _readings(text) for run in _BACKTICKS.findall(reading)), default=0)
+    readings = _readings(text) if _READS_AS_BACKTICK.search(text) else ()
+    return max((len(run) for reading in readings for run in _BACKTICKS.findall(reading)), default=0)
 
 
 def _readings(text: str) -> set[str]:

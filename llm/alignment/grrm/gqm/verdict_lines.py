@@ -38,12 +38,11 @@ _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "res
 _SPELT = f"(?i:(?=[efnostz])(?:{'|'.join((*_NUMBERS, *_ORDINALS))}))"
 # What a line must have to be a verdict: most have none of it.
 _VERDICT = re.compile(rf"[\d{_COMPARISON.pattern[1:-1]}{''.join(_NUMERALS)}]|{_SPELT}")
-# A sign, of a number the first digit; what makes that an ordinal is a group.
+# Whatever a sign begins with.
 _SIGN = (
-    rf"(?=[\da-zA-Z甲乙丙丁{''.join(_NUMERALS)}])(?:(?<!\d)\d(?=(\d*{_SUFFIX})?)|[甲乙丙丁〇零一二三四五六七八九十]"
-    rf"|(?<!{_LETTER})(?:[A-Z❶-❿]|[a-z](?={_LINKED.pattern})|(?a:{_SPELT}))(?!{_LETTER}))"
+    rf"(?=[\da-zA-Z甲乙丙丁{''.join(_NUMERALS)}])"
+    rf"(?:(?<!\d)\d|[甲乙丙丁{''.join(_NUMERALS)}]|(?<!{_LETTER})(?:[A-Za-z]|{_SPELT})(?!{_LETTER}))"
 )
-_SIGNS = re.compile(_SIGN)
 _TWO_SIGNS = re.compile(rf"(?s:{_SIGN}.*?{_SIGN})")
 _SHORT = 16  # characters of a token: what longer ones may be is not remembered
 _MAX_LABEL = 26  # as many candidates have names
@@ -84,9 +83,6 @@ class Signs(NamedTuple):
         return zip(signs, signs[1:], gaps[1:], n_words[1:], are_named, starts, starts[1:], strict=False)
 
 
-_NO_SIGNS = Signs([], [], [], [], [], 0)
-
-
 @dataclass(frozen=True)
 class Line:
     """A line and its readings. Lines come back, in a text or in another reading of it: they are worth a memory."""
@@ -94,17 +90,9 @@ class Line:
     text: str
 
     @cached_property
-    def starts(self) -> list[int]:
-        """The indexes of the signs, without the rest of what `signs` tells where nobody has read that."""
-        if "signs" in vars(self):
-            return self.signs.starts
-        matches = _SIGNS.finditer(self.text) if _VERDICT.search(self.text) else ()
-        return [match.start() for match in matches if not match[1] or _read(match[0] + match[1])]
-
-    @cached_property
     def signs(self) -> Signs:
         """The letters, ordinals and numbers; none if the line can be no verdict."""
-        return _signs_of(self.text) if _VERDICT.search(self.text) else _NO_SIGNS
+        return _signs_of(self.text if _VERDICT.search(self.text) else "")
 
     @cached_property
     def _parts(self) -> list[str]:
@@ -165,6 +153,9 @@ def _signs_of(line: str, small_letters: bool = True) -> Signs:
     signs, starts, gaps, words, are_named = list[Sign](), list[int](), list[str](), list[int](), list[bool]()
     end = n_words = n_before = word_end = 0
     word = ""
+    if all(sign and not sign.is_small for sign in sign_of.values()):  # the most that a line can have
+        signs = [sign for sign in map(sign_of.__getitem__, parts[1::2]) if sign]
+        return Signs(signs, ends[:-1:2], parts[:-1:2], [0] * len(signs), [sign.is_spelt for sign in signs], 0)
     for text, start, stop in zip(parts[1::2], ends[::2], ends[1::2], strict=False):
         sign = sign_of[text]
         # A small letter without a link is an article or a preposition.
@@ -261,4 +252,4 @@ def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
 def sign_cuts(text: str, read_line: ReadLine = Line) -> list[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
     lines = [*map(read_line, text.split("\n"))]
-    return [start + at for start, line in _placed(lines) if len(line.starts) > 1 for at in line.starts]
+    return [start + at for start, line in _placed(lines) if len(line.signs.starts) > 1 for at in line.signs.starts]
