@@ -150,16 +150,16 @@ def _signs_of(line: str, small_letters: bool = True) -> Signs:
     parts = _TOKEN.split(line)  # tokens, and what stands between them
     ends = [*accumulate(map(len, parts))]
     sign_of = {text: _read(text) if len(text) < _SHORT else _read.__wrapped__(text) for text in {*parts[1::2]}}
-    signs, starts, gaps, words, are_named = list[Sign](), list[int](), list[str](), list[int](), list[bool]()
-    end = n_words = n_before = word_end = 0
-    word = ""
     if all(sign and not sign.is_small for sign in sign_of.values()):  # the most that a line can have
         signs = [sign for sign in map(sign_of.__getitem__, parts[1::2]) if sign]
         return Signs(signs, ends[:-1:2], parts[:-1:2], [0] * len(signs), [sign.is_spelt for sign in signs], 0)
+    signs, starts, gaps, words, are_named = list[Sign](), list[int](), list[str](), list[int](), list[bool]()
+    end = n_words = n_before = word_end = 0
+    word = ""
     for text, start, stop in zip(parts[1::2], ends[::2], ends[1::2], strict=False):
         sign = sign_of[text]
         # A small letter without a link is an article or a preposition.
-        if sign and not (sign.is_small and not (small_letters and _LINKED.match(line, stop))):
+        if sign and (not sign.is_small or (small_letters and _LINKED.match(line, stop))):
             is_counted = word.lower() in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
             signs.append(sign)
             starts.append(start)
