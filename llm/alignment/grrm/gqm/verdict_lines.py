@@ -96,7 +96,7 @@ class Line:
 
     @cached_property
     def _parts(self) -> list[str]:
-        """What stands between backslashes, each once, where it has two signs: most escaped lines have none."""
+        """The parts between backslashes that have two signs, each once: most escaped lines have none."""
         return [part for part in {*self.text.split("\\")} if _VERDICT.search(part) and _TWO_SIGNS.search(part)]
 
     @cached_property
