@@ -150,6 +150,7 @@ def test_different_texts_are_shown_differently(one, other):
 
 
 @given(NEAR_ATTACKS)
+@example("\0A: 1\\, B: 2")
 def test_backslashes_are_all_that_is_added(text):
     assert FENCED.escape(text).replace("\\", "") == text.replace("\\", "")
 

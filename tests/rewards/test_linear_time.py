@@ -61,6 +61,11 @@ SHAPES = {
     "zero width": "\u200ba\u00ad",
     "parted": "A\\1",
     "parted fractions": "\\½A",
+    "parted look-alikes": "А\\①",
+    "parted compounds": "\\ﷺ",
+    "a label a line": "A\n1\\",
+    "ordinals": "1st_0 / 2nd_10 ",
+    "without spaces": "A最后得到了0分",
 }
 # Read as they are, and where a reader looks for an answer, a line of scores, or the rest of a text.
 PLACES = ("{}", "Total Score: \\boxed{{{}}}", "Answer: true\n<answer>{}x</answer>\nA: 1, B: 2")

@@ -24,28 +24,26 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property, lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 
 from grrm.gqm.grammar import reads_as_positions
 from grrm.gqm.marks import cap_marks
 from grrm.gqm.prompts import FENCE
-from grrm.gqm.verdict_lines import Line, ReadLine, continued, sign_cuts, verdict_cuts
+from grrm.gqm.verdict_lines import Line, ReadLine, kinds_of, sign_cuts, verdict_cuts
 
-_LETTERS = {
+_SAME_SHAPES = {
     # Cyrillic and Greek capitals that are drawn like Latin ones
     "АВСЕНІЈКМОРЅТХУԜԌ": "ABCEHIJKMOPSTXYWG",
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ": "ABEZHIKMNOPTYX",
     # and the small ones
     "асеіјорѕхуԁԛԝһӏ": "aceijopsxydqwhl",
     "αιονρτυ": "aiovptu",
-}
-_MARKS = {
-    "ˋˊ‵´": "````",  # grave accents and what is set as one
+    # grave accents, and what is set as one; other marks
+    "ˋˊ‵´": "````",
     "∶ː꞉׃։܃܄": ":::::::",
     "›≻": ">>",
     "‹〈": "<<",
@@ -54,16 +52,12 @@ _MARKS = {
     "＿": "_",
 }
 _PLAIN = {
-    **{
-        ord(odd): plain
-        for table in (_LETTERS, _MARKS)
-        for odds, plains in table.items()
-        for odd, plain in zip(odds, plains, strict=True)
-    },
+    **{ord(odd): plain for odds, plains in _SAME_SHAPES.items() for odd, plain in zip(odds, plains, strict=True)},
     # capitals in circles, in squares, and of flags, which have no compatibility form
     **{first + index: chr(ord("A") + index) for first in (0x1F150, 0x1F170, 0x1F1E6) for index in range(26)},
     0x1F51F: "10",
 }
+_LOOK_ALIKES = frozenset(map(chr, _PLAIN))
 
 # Every format character (zero width, direction, tags), and what else Unicode allows to be ignored: selectors, fillers.
 _IGNORABLE = re.compile(
@@ -76,8 +70,10 @@ _LINE_BREAK = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 
 def skeleton(text: str, look_alikes: Mapping[int, str] = _PLAIN) -> str:
     """`text` under NFKC without ignorable characters, look-alikes replaced, every kind of line break a newline."""
-    visible = cap_marks(unicodedata.normalize("NFKC", cap_marks(_IGNORABLE.sub("", text)).translate(look_alikes)))
-    return _LINE_BREAK.sub("\n", _IGNORABLE.sub("", visible).translate(look_alikes))
+    visible = cap_marks(_IGNORABLE.sub("", text))
+    visible = cap_marks(unicodedata.normalize("NFKC", visible.translate(look_alikes) if look_alikes else visible))
+    visible = _IGNORABLE.sub("", visible)
+    return _LINE_BREAK.sub("\n", visible.translate(look_alikes) if look_alikes else visible)
 
 
 class UnsafeReason(str, Enum):
@@ -99,6 +95,7 @@ _CONTROL_TOKEN = re.compile(
     re.IGNORECASE,
 )
 _BACKTICKS = re.compile("`+")
+_READS_AS_BACKTICK = re.compile("[`\u00b4\u02ca\u02cb\u1fef\u2035-\u2037\uff40]")
 MAX_BACKTICKS = 64  # in a row; a fence longer than any text's would otherwise fill the prompt
 
 # Overrides turn text around, which no translation needs (marks and isolates do their work in Arabic); tag characters
@@ -167,20 +164,19 @@ class Guard:
         cuts_of = cache(lambda reading: self._cuts(reading, read_line))
         if "\\" not in text and not self._deceptive(_readings(text), cuts_of):
             return text, None
-        tokens, cuts, signs, versions = set[int](), set[int](), set[int](), [*map(_joined, _pieces(text))]
-        for reading, origin in versions:
-            tokens.update(origin[match.start()] + 1 for match in self._token.finditer(reading))
-            cuts.update(origin[cut] for cut in cuts_of(reading))
+        tokens, cuts, signs, versions = set[int](), set[int](), set[int](), [*map(_Version, _pieces(text))]
+        for version in versions:
+            tokens.update(version.origin[match.start()] + 1 for match in self._token.finditer(version.reading))
+            cuts.update(map(version.origin.__getitem__, cuts_of(version.reading)))
         marked = {index for index, char in enumerate(text) if char == "\\"} | tokens | cuts
-        n_parts = -1 if "\\" in text else 0
-        while self.fenced:  # a word or number that comes apart makes letters and numbers that were none before
-            parted = [_parted(reading, origin, marked) for reading, origin in versions]
-            n_before, n_parts = n_parts, sum(reading.count("\\") for reading, _ in parted)
-            if n_parts <= n_before:
-                break
-            for reading, origin in parted:
-                signs.update(origin[cut] for cut in sign_cuts(reading, read_line))
-            marked |= signs
+        are_parted = [version.part(marked) or "\\" in version.reading for version in versions]
+        # A word or number that comes apart makes letters and numbers that were none before.
+        changed = versions if self.fenced and ("\\" in text or any(are_parted)) else []
+        while changed:
+            signs.update(index for version in changed for index in version.signs(read_line))
+            fresh = signs - marked
+            marked |= fresh
+            changed = [version for version in versions if version.part(fresh)]
         shown = _marked(text, tokens, cuts, signs)
         return shown, self._deceptive(_readings(shown), cuts_of)
 
@@ -219,56 +215,56 @@ def fence_for(texts: Iterable[str]) -> str:
 
 
 def _longest_run(text: str) -> int:
-    if text.isascii() and "`" not in text:
-        return 0
-    return max((len(run) for reading in _readings(text) for run in _BACKTICKS.findall(reading)), default=0)
+    readings = _readings(text) if _READS_AS_BACKTICK.search(text) else ()
+    return max((len(run) for reading in readings for run in _BACKTICKS.findall(reading)), default=0)
 
 
 def _readings(text: str) -> set[str]:
     """The text itself, as compatibility forms alone read, and with look-alikes: what is a letter differs."""
-    readings = {unicodedata.normalize("NFC", cap_marks(text)), skeleton(text)}
-    return readings if text.isascii() else {*readings, skeleton(text, {})}
+    compatible = skeleton(text, {})
+    readings = {unicodedata.normalize("NFC", cap_marks(text)), compatible}
+    has_look_alike = not (_LOOK_ALIKES.isdisjoint(text) and _LOOK_ALIKES.isdisjoint(compatible))
+    return {*readings, skeleton(text)} if has_look_alike else readings
 
 
-def _joined(pieces: Sequence[str]) -> tuple[str, list[int]]:
-    """The pieces as one text, and for each of its characters the index of the piece."""
-    return "".join(pieces), [index for index, piece in enumerate(pieces) for _ in piece]
+class _Version:
+    """A reading of a text, the pieces of which are what each of its characters reads as."""
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self.reading = "".join(pieces)
+        self.origin = [index for index, piece in enumerate(pieces) for _ in piece]  # the piece of each character
+        self._starts = [*accumulate(map(len, pieces), initial=0)]
+        self._kinds = kinds_of(self.reading)
+        self._parts = set[int]()
+
+    def part(self, marked: Iterable[int]) -> bool:
+        """Put backslashes where a word or number goes on behind these indexes; True if the reading has any then."""
+        kinds, n_parts = self._kinds, len(self._parts)
+        starts = map(self._starts.__getitem__, marked)
+        self._parts.update(start for start in starts if kinds[start] == kinds[start + 1] != " ")
+        return len(self._parts) > n_parts
+
+    def signs(self, read_line: ReadLine) -> Iterable[int]:
+        """The indexes of the pieces in which signs begin."""
+        cuts = sign_cuts(_marked(self.reading, self._parts), read_line)
+        parts = map(self.origin.__getitem__, self._parts)
+        return map(sorted([*self.origin, *parts]).__getitem__, cuts) if cuts else ()
 
 
 def _pieces(text: str) -> list[list[str]]:
     """The characters of a text but backslashes, in each of its `_readings` that differs."""
-    skeletons = {char: _char_skeletons(char) for char in {*text}}
-    versions = [["" if char == "\\" else char for char in text]]
-    for number in range(2):
-        pieces = [skeletons[char][number] for char in text]
-        if pieces not in versions:
-            versions.append(pieces)
-    return versions
+    chars = [*{*text} - {"\\", "\0"}]  # the latter keeps them apart
+    skeletons = (skeleton("\0".join(chars), look_alikes).split("\0") for look_alikes in ({}, _PLAIN))
+    forms = [{"\\": "", "\0": "\0", **dict(zip(chars, pieces, strict=False))} for pieces in (chars, *skeletons)]
+    return [[*map(form.__getitem__, text)] for index, form in enumerate(forms) if form not in forms[:index]]
 
 
 def _marked(text: str, *indexes: Iterable[int]) -> str:
     """The text with a backslash before the character of each of these indexes."""
-    marked = [*text, ""]
-    for index in chain(*indexes):
-        marked[index] = "\\" + marked[index]
-    return "".join(marked)
-
-
-def _parted(reading: str, origin: list[int], marked: Collection[int]) -> tuple[str, list[int]]:
-    """A result of `_joined`, with a backslash wherever a word or number goes on behind a marked index."""
-    parts = continued(reading)
-    if parts:
-        parts.intersection_update([bisect_left(origin, index) for index in marked])
-    if not parts:
-        return reading, origin
-    return _marked(reading, parts), sorted([*origin, *(origin[part] for part in parts)])
+    ends = sorted(chain(*indexes))
+    return "\\".join(map(text.__getitem__, map(slice, [0, *ends], [*ends, len(text)])))
 
 
 @lru_cache(maxsize=128)  # who asks whether texts are safe goes on to escape them
 def _shown(guard: Guard, text: str) -> tuple[str, UnsafeReason | None]:
     return guard.show(text)
-
-
-@lru_cache(maxsize=4096)
-def _char_skeletons(char: str) -> tuple[str, str]:
-    return ("", "") if char == "\\" else (skeleton(char, {}), skeleton(char))

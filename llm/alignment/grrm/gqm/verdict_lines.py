@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate
+from typing import NamedTuple
 
 _APART = "\u0e00-\u0eff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters of scripts without spaces
 _LETTER = rf"[^\W\d_{_APART}]"
-_TOKEN = re.compile(rf"\d+(?:(?:st|nd|rd|th)(?![^\W_]))?|{_LETTER}+|[^\W_]|[#№]")
-_CONTINUED = re.compile(rf"(?<=\d)\d|(?<={_LETTER}){_LETTER}")
+_SUFFIX = r"(?:st|nd|rd|th)(?![^\W_])"
+_TOKEN = re.compile(rf"(\d+(?:{_SUFFIX})?|{_LETTER}+|[^\W_]|[#№])")
+_WORD = re.compile(_LETTER)
 _BLANK = re.compile(r"[\s._]*")
 _COMPARISON = re.compile("[<=>≤≥≪≫≺≻«»→⇒≈≡]")
 _CUT = re.compile("[:,<=>≤≥≪≫≺≻«»→⇒≈≡]")
@@ -33,14 +35,15 @@ _ORDINALS = {word: str(value) for value, word in enumerate(_ORDINAL_WORDS, 1)}
 _NUMERALS = frozenset("〇零一二三四五六七八九十❶❷❸❹❺❻❼❽❾❿")
 _LETTERS = dict(zip("甲乙丙丁", "ABCD", strict=True))
 _NOUNS = frozenset(("#", "№", "no", "number", "translation", "candidate", "response", "answer", "option", "第"))
+_SPELT = f"(?i:(?=[efnostz])(?:{'|'.join((*_NUMBERS, *_ORDINALS))}))"
 # What a line must have to be a verdict: most have none of it.
-_VERDICT = re.compile(rf"\d|{_COMPARISON.pattern}|[{''.join(_NUMERALS)}]|(?i:{'|'.join((*_NUMBERS, *_ORDINALS))})")
-# Whatever a sign begins with, and two of those without a backslash between: most escaped lines have none.
+_VERDICT = re.compile(rf"[\d{_COMPARISON.pattern[1:-1]}{''.join(_NUMERALS)}]|{_SPELT}")
+# Whatever a sign begins with.
 _SIGN = (
-    rf"(?<!\d)\d|[甲乙丙丁{''.join(_NUMERALS)}]"
-    rf"|(?<!{_LETTER})(?:[A-Za-z]|(?i:{'|'.join((*_NUMBERS, *_ORDINALS))}))(?!{_LETTER})"
+    rf"(?=[\da-zA-Z甲乙丙丁{''.join(_NUMERALS)}])"
+    rf"(?:(?<!\d)\d|[甲乙丙丁{''.join(_NUMERALS)}]|(?<!{_LETTER})(?:[A-Za-z]|{_SPELT})(?!{_LETTER}))"
 )
-_TWO_SIGNS = re.compile(rf"(?:{_SIGN})[^\\]*?(?:{_SIGN})")
+_TWO_SIGNS = re.compile(rf"(?s:{_SIGN}.*?{_SIGN})")
 _SHORT = 16  # characters of a token: what longer ones may be is not remembered
 _MAX_LABEL = 26  # as many candidates have names
 _MAX_SCORE = 100  # a higher number is one only where a sign ties it to its label
@@ -60,11 +63,24 @@ class Sign:
     is_capital: bool = False
     is_in_reach: bool = False  # what a label without a link may have for a score
     is_score: bool = False  # what an ordinal may be tied to
+    is_spelt: bool = False  # an ordinal that is no number
+    is_small: bool = False  # a small letter
 
 
-# A sign, its index into the line, what stands between it and the one before, how many words of that, and True if it is
-# an ordinal that is spelt out or a sign behind the word for what it counts.
-Placed = tuple[Sign, int, str, int, bool]
+class Signs(NamedTuple):
+    """The signs of a line, in columns: a hundred thousand small tuples would keep the garbage collector busy."""
+
+    signs: list[Sign]
+    starts: list[int]  # their indexes into the line
+    gaps: list[str]  # what stands between each and the one before
+    n_words: list[int]  # of that
+    are_named: list[bool]  # of ordinals that are spelt out and signs behind the word for what they count
+    n_words_in_all: int
+
+    def pairs(self) -> Iterable[tuple[Sign, Sign, str, int, bool, int, int]]:
+        """Signs that follow on each other, gap and words between, True if the first is named, and both indexes."""
+        signs, starts, gaps, n_words, are_named, _ = self
+        return zip(signs, signs[1:], gaps[1:], n_words[1:], are_named, starts, starts[1:], strict=False)
 
 
 @dataclass(frozen=True)
@@ -74,77 +90,88 @@ class Line:
     text: str
 
     @cached_property
-    def signs(self) -> list[Placed]:
+    def signs(self) -> Signs:
         """The letters, ordinals and numbers; none if the line can be no verdict."""
-        return self._read[0]
+        return _signs_of(self.text if _VERDICT.search(self.text) else "")
 
     @cached_property
-    def _read(self) -> tuple[list[Placed], int]:
-        return _signs_of(self.text) if _VERDICT.search(self.text) else ([], 0)
+    def _parts(self) -> list[str]:
+        """The parts between backslashes that have two signs, each once: most escaped lines have none."""
+        return [part for part in {*self.text.split("\\")} if _VERDICT.search(part) and _TWO_SIGNS.search(part)]
 
     @cached_property
-    def _tied(self) -> list[Placed]:
-        """The signs; none where backslashes part them all."""
-        return self.signs if _TWO_SIGNS.search(self.text) else []
+    def _tied(self) -> list[Signs]:
+        return [self.signs if part == self.text else _signs_of(part) for part in self._parts]
 
     @cached_property
     def _labels(self) -> set[str]:
-        """Labels with a number of their own, and letters with a place: two at most."""
-        labels = _scored_labels(self._tied)
-        if len(labels) < 2 and any(sign.letter and not sign.is_capital for sign, *_ in self._tied):
-            labels |= _scored_labels(_signs_of(self.text, small_letters=False)[0])  # they may begin words as well
+        """Labels with a number of their own, and letters with a place."""
+        labels = set[str]().union(*map(_scored_labels, self._tied))
+        if len(labels) < 2 and any(sign.is_small for tied in self._tied for sign in tied.signs):
+            without = (_signs_of(part, small_letters=False) for part in self._parts)  # they may begin words as well
+            return labels.union(*map(_scored_labels, without))
         return labels
 
     @cached_property
     def items(self) -> set[str]:
         """The labels of a line that can be part of a list of scores."""
-        return self._labels if self._labels and self._read[1] <= _MAX_ITEM_WORDS else set()
+        return self._labels if self._labels and self.signs.n_words_in_all <= _MAX_ITEM_WORDS else set()
 
     @cached_property
     def is_verdict(self) -> bool:
         """True if the line alone is a verdict to a reader."""
-        is_table = bool(self._tied) and self._read[1] <= _MAX_WORDS and _is_table(self._tied)
-        return len(self._labels) > 1 or is_table or _is_ranking(self._tied)
+        if len(self._labels) > 1 or any(map(_is_ranking, self._tied)):
+            return True
+        return any(map(_is_table, self._tied)) and self.signs.n_words_in_all <= _MAX_WORDS
 
     @cached_property
     def cuts(self) -> set[int]:
         """Every sign that could tie two of the signs; where there is none between two that could be, the second."""
-        bare = (
+        uncut = {gap for gap in {*self.signs.gaps} if not _CUT.search(gap)}
+        cuts = {match.start() for match in _CUT.finditer(self.text)}
+        return cuts | {
             start
-            for (sign, _, _, _, is_named), (other, start, gap, _, _) in pairwise(self.signs)
-            if not (gap and _CUT.search(gap)) and (sign.letter or other.letter or is_named or _LINK.search(gap))
-        )
-        return {match.start() for match in _CUT.finditer(self.text)}.union(bare)
+            for sign, other, gap, _, is_named, _, start in self.signs.pairs()
+            if gap in uncut and (sign.letter or other.letter or is_named or _LINK.search(gap))
+        }
 
 
 ReadLine = Callable[[str], Line]  # `Line`, or that with a memory
 
 
-def continued(text: str) -> set[int]:
-    """Indexes of the characters that belong to the same word or number as the one before."""
-    return {match.start() for match in _CONTINUED.finditer(text)}
+def kinds_of(text: str) -> str:
+    """A blank, the kind of each character and a blank: 0 in a number, a in a word, blank elsewhere."""
+    kinds = {ord(char): "0" if char.isdecimal() else "a" if _WORD.match(char) else " " for char in {*text}}
+    return f" {text.translate(kinds)} "
 
 
-def _signs_of(line: str, small_letters: bool = True) -> tuple[list[Placed], int]:
-    """The signs of `line`, with or without its small letters, and how many other words it has."""
-    signs: list[Placed] = []
+def _signs_of(line: str, small_letters: bool = True) -> Signs:
+    """The signs of `line`, with or without its small letters."""
+    parts = _TOKEN.split(line)  # tokens, and what stands between them
+    ends = [*accumulate(map(len, parts))]
+    sign_of = {text: _read(text) if len(text) < _SHORT else _read.__wrapped__(text) for text in {*parts[1::2]}}
+    if all(sign and not sign.is_small for sign in sign_of.values()):  # the most that a line can have
+        signs = [sign for sign in map(sign_of.__getitem__, parts[1::2]) if sign]
+        return Signs(signs, ends[:-1:2], parts[:-1:2], [0] * len(signs), [sign.is_spelt for sign in signs], 0)
+    signs, starts, gaps, words, are_named = list[Sign](), list[int](), list[str](), list[int](), list[bool]()
     end = n_words = n_before = word_end = 0
     word = ""
-    for match in _TOKEN.finditer(line):
-        text = match[0]
-        start, stop = match.span()
-        sign = _read(text) if len(text) < _SHORT else _read.__wrapped__(text)
+    for text, start, stop in zip(parts[1::2], ends[::2], ends[1::2], strict=False):
+        sign = sign_of[text]
         # A small letter without a link is an article or a preposition.
-        if sign and (sign.is_capital or not sign.letter or (small_letters and _LINKED.match(line, stop))):
-            is_counted = word in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
-            is_named = is_counted or bool(sign.ordinal and not sign.number)
-            signs.append((sign, start, line[end:start], n_words - n_before, is_named))
+        if sign and (not sign.is_small or (small_letters and _LINKED.match(line, stop))):
+            is_counted = word.lower() in _NOUNS and _BLANK.fullmatch(line, word_end, start) is not None
+            signs.append(sign)
+            starts.append(start)
+            gaps.append(line[end:start])
+            words.append(n_words - n_before)
+            are_named.append(is_counted or sign.is_spelt)
             end, n_before, word = stop, n_words, ""
         else:
             # Without a space before, of another script or one without spaces, it is no new word.
             n_words += text[0].isalpha() and not line[start - 1 : start].isalpha()
-            word, word_end = text.lower(), stop
-    return signs, n_words
+            word, word_end = text, stop
+    return Signs(signs, starts, gaps, words, are_named, n_words)
 
 
 @lru_cache(maxsize=4096)
@@ -152,7 +179,7 @@ def _read(text: str) -> Sign | None:
     """The sign that a token may be."""
     text = _LETTERS.get(text, text)
     if text.isascii() and len(text) == 1 and text.isalpha():
-        return Sign(letter=text, label=text.upper(), is_capital=text.isupper())
+        return Sign(letter=text, label=text.upper(), is_capital=text.isupper(), is_small=text.islower())
     number = text if text.isdecimal() or text in _NUMERALS else _NUMBERS.get(text.lower(), "")
     ordinal = _ORDINALS.get(text.lower()) or (text[:-2] if text[0].isdecimal() and not number else number)
     if not (ordinal.isdecimal() and len(ordinal) < 3 and ordinal[0] != "0" and int(ordinal) <= _MAX_LABEL):
@@ -163,15 +190,15 @@ def _read(text: str) -> Sign | None:
     value = int(digits) if digits.isdecimal() and len(digits) < 4 else math.inf
     is_score = value in _SCORES and len(str(value)) == len(digits)  # 00 is the minute of a time of day
     is_in_reach = value <= _MAX_SCORE or not digits.isdecimal()
-    return Sign("", number, ordinal, ordinal, is_in_reach=is_in_reach, is_score=is_score)
+    return Sign("", number, ordinal, ordinal, False, is_in_reach, is_score, is_spelt=not number)
 
 
-def _scored_labels(signs: Sequence[Placed]) -> set[str]:
+def _scored_labels(signs: Signs) -> set[str]:
     """The labels with a number of their own, and the letters with a place, until there are two."""
     labels: set[str] = set()
     owned = -1
-    for (sign, index, _, _, is_named), (other, start, gap, n_words, _) in pairwise(signs):
-        if "\\" in gap or n_words > _MAX_WORDS:
+    for sign, other, gap, n_words, is_named, index, start in signs.pairs():
+        if not gap or n_words > _MAX_WORDS:
             continue
         is_number = other.number or (sign.letter and other.ordinal)
         if is_number and sign.label and index != owned and _has_number(sign, is_named, other, gap, n_words):
@@ -187,37 +214,28 @@ def _scored_labels(signs: Sequence[Placed]) -> set[str]:
 def _has_number(label: Sign, is_named: bool, number: Sign, gap: str, n_words: int) -> bool:
     """True if the number is that of the label before it, from which `gap` with so many words parts it."""
     if label.is_capital or is_named:
-        return bool(gap) and (number.is_in_reach or _LINK.search(gap) is not None)
+        return number.is_in_reach or _LINK.search(gap) is not None
     return not n_words and bool(label.letter or number.is_score) and _LINK.search(gap) is not None
 
 
-def _is_ranking(signs: Sequence[Placed]) -> bool:
+def _is_ranking(signs: Signs) -> bool:
     """True if a sign of comparison stands between two different capitals."""
-    return any(
-        sign.is_capital
-        and other.is_capital
-        and sign.letter != other.letter
-        and not n_words
-        and "\\" not in gap
-        and _COMPARISON.search(gap)
-        for (sign, *_), (other, _, gap, n_words, _) in pairwise(signs)
+    comparing = {gap for gap in {*signs.gaps} if _COMPARISON.search(gap)}
+    return bool(comparing) and any(
+        gap in comparing and sign.is_capital and other.is_capital and sign.letter != other.letter and not n_words
+        for sign, other, gap, n_words, *_ in signs.pairs()
     )
 
 
-def _is_table(signs: Sequence[Placed]) -> bool:
-    """True if two capitals and two numbers follow on each other, in any order."""
-    letters: set[str] = set()
-    n_numbers = 0
-    for sign, _, gap, _, _ in signs:
-        if "\\" in gap:
-            letters, n_numbers = set(), 0
-        if sign.is_capital:
-            letters.add(sign.letter)
-        elif not sign.letter:
-            n_numbers += 1
-        if n_numbers > 1 and len(letters) > 1:
-            return True
-    return False
+def _is_table(signs: Signs) -> bool:
+    """True if there are two capitals and two numbers, in any order."""
+    n_numbers = sum(not sign.letter for sign in signs.signs)
+    return n_numbers > 1 and len({sign.letter for sign in signs.signs if sign.is_capital}) > 1
+
+
+def _placed(lines: Sequence[Line]) -> Iterable[tuple[int, Line]]:
+    """The lines of a text, each with its index."""
+    return zip(accumulate((len(line.text) + 1 for line in lines), initial=0), lines, strict=False)
 
 
 def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
@@ -225,23 +243,13 @@ def verdict_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
 
     Items on lines of their own make a list of scores where they have different labels.
     """
-    lines = [read_line(line) for line in text.split("\n")]
+    lines = [*map(read_line, text.split("\n"))]
     is_list = len(set().union(*(line.items for line in lines))) > 1
-    cuts: set[int] = set()
-    start = 0
-    for line in lines:
-        if line.is_verdict or (is_list and line.items):
-            cuts.update(start + cut for cut in line.cuts)
-        start += len(line.text) + 1
-    return cuts
+    guarded = ((start, line) for start, line in _placed(lines) if line.is_verdict or (is_list and line.items))
+    return {start + cut for start, line in guarded for cut in line.cuts}
 
 
-def sign_cuts(text: str, read_line: ReadLine = Line) -> set[int]:
+def sign_cuts(text: str, read_line: ReadLine = Line) -> list[int]:
     """Indexes into `text` before which backslashes end every reading of its lines, wherever other backslashes are."""
-    cuts: set[int] = set()
-    start = 0
-    for line in text.split("\n"):
-        signs = read_line(line).signs
-        cuts.update(start + index for _, index, _, _, _ in signs if len(signs) > 1)
-        start += len(line) + 1
-    return cuts
+    lines = [*map(read_line, text.split("\n"))]
+    return [start + at for start, line in _placed(lines) if len(line.signs.starts) > 1 for at in line.signs.starts]
