@@ -1,12 +1,14 @@
 """Children are stopped with everything they started."""
 
+import ast
 import os
 import signal
+import subprocess
 import sys
 import threading
 
 import pytest
-from support.stopped_clock import eventually
+from support.stopped_clock import PATIENCE_S, eventually
 
 from grrm.demo.processes import Child, descendants, is_alive, tail
 
@@ -55,6 +57,25 @@ def test_workers_of_a_launcher_that_was_killed_are_not_left_behind(tmp_path, mon
         assert all(is_alive(worker) for worker in workers)
     assert len(workers) == 1
     assert not any(is_alive(worker) for worker in workers)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from grrm.demo.processes import Child, descendants
+with Child([sys.executable, "-c", "import time; time.sleep(600)"], Path(sys.argv[1]), cwd=Path.cwd()):
+    print(*descendants(os.getpid()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_a_child_ends_with_a_parent_that_was_killed(tmp_path):
+    parent = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path / "log"], stdout=subprocess.PIPE, timeout=PATIENCE_S
+    )
+    child = ast.literal_eval(parent.stdout.decode())
+    eventually(lambda: not is_alive(child))
 
 
 def test_child_that_ignores_sigterm_is_killed_after_the_deadline(tmp_path):

@@ -17,6 +17,7 @@ from typing import Any
 import requests
 
 from grrm.errors import UserError
+from grrm.startup import end_with_parent
 
 _GRACE_S = 15.0
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -42,6 +43,7 @@ class Child:
                 cwd=cwd,
                 env=None if env is None else dict(env),
                 start_new_session=True,
+                preexec_fn=end_with_parent,  # also of a demo that was killed
             )
         self._tree: set[tuple[int, str]] = set()
         self._looked_s = time.monotonic()
