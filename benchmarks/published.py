@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from titles import JUDGES, POLICIES, PROBED, README, REAL_JUDGES, REAL_POLICIES, REAL_SEEDS
+from titles import JUDGES, POLICIES, PROBED, README, REAL_JUDGES, REAL_POLICIES, REAL_SEEDS, STUDIED
 
 from grrm.evaluation.probes.measure import CHANCE, MIN_ROWS
 
@@ -129,6 +129,15 @@ def probe_habits() -> Lines:
         yield probed.title, str(rows), *map(str, counts), *means, f"{100 * report['tied']:.1f}"
 
 
+def probe_gains() -> Lines:
+    for name, title in STUDIED.items():
+        row = result("probe_study")["seeds"]["1"]["judges"][name]
+        worst = min(row["probes"], key=row["probes"].__getitem__)
+        gains = (interval(gain_of(row["learned"], way), "+.2f") for way in DECODINGS.values())
+        probe = f"`{worst}`" if row["worst share"] < 1 else NONE
+        yield title, probe, f"{row['worst share']:.2f}", *gains
+
+
 def _probed() -> list[tuple[dict[str, Any], int]]:
     """Of each judge the report of its groups, and how many rows each probe has at most."""
     judges = result("real_probes")["judges"]
@@ -230,6 +239,7 @@ PUBLISHED = (
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(PROBE_PAGE, "Share of right decisions", probe_shares),
     Published(PROBE_PAGE, "What else they do", probe_habits),
+    Published(PROBE_PAGE, "## Did they predict?", probe_gains),
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
     Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),

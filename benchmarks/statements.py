@@ -21,6 +21,7 @@ def statements() -> Iterator[Statement]:
         yield RESULTS_PAGE, text
     yield from ((REAL_PAGE, text) for text in _real())
     yield from (("docs/reward_protocols.md", text) for text in _attacked())
+    yield from (("docs/probe.md", text) for text in _studied())
     yield from _memory_and_joining()
 
 
@@ -81,6 +82,14 @@ def _real() -> Iterator[str]:
     lost = interval(gain_of(few, "greedy_"), "+.2f")
     yield f"teaches {_named(few, 'sampled')}, and greedy loses beyond its interval: {lost}"
     yield f"teaches {_named(neutral, 'sampled')} and {_named(neutral, 'greedy', 'greedy_')}"
+
+
+def _studied() -> Iterator[str]:
+    seed = result("probe_study")["seeds"]["1"]
+    sampled, greedy = (f"{seed['tau_b'][f'{way} chrF']:.2f}" for way in ("sampled", "greedy"))
+    yield f"tau-b of share and gain is {sampled} sampled and {greedy} greedy"
+    most = max(share for row in seed["judges"].values() for share in (row["copied"], row["copied in samples"]))
+    yield f"all policies copy at most {100 * most:.1f} %"
 
 
 def _named(learned: Mapping[str, Any], name: str, decoding: str = "") -> str:

@@ -71,3 +71,12 @@ PROBED = {
     "consensus_pairs": Probed("consensus, pairs"),
     "chrf": Probed("chrF", "grpo"),
 }
+STUDIED = {
+    "chrf": "chrF",
+    "logprob": "log-p of SFT",
+    "ranker_none": "ranker",
+    "ranker_group": "comparing ranker",
+    "consensus": "consensus",
+    "gqm": "GQM",
+    "embedding_qe": "embedder",
+}  # the judges of probe_study.json
