@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from grrm.config.stage_config import StageConfig
 from grrm.errors import UserError
@@ -29,7 +29,6 @@ from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
 _LOCK_WAIT_S = 10.0  # for the processes of a run that was killed
-_LOCKS: list[IO[str]] = []  # held until the process ends
 
 
 def claim_output_dir(directory: str | Path, world_size: int = 1) -> None:
@@ -53,18 +52,18 @@ def hold_output_dir(directory: str | Path) -> None:
 
     Raises UserError where another run has it. A file system without locks keeps nobody out.
     """
-    lock, deadline = (Path(directory) / ".lock").open("w"), time.monotonic() + _LOCK_WAIT_S
+    # Not closed: the end of the process does that, and frees the lock.
+    lock, deadline = os.open(Path(directory) / ".lock", os.O_CREAT | os.O_RDWR), time.monotonic() + _LOCK_WAIT_S
     while True:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: its forks do not hold it
-            break
+            return
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
-                break
+                return
             if time.monotonic() > deadline:
                 raise UserError(f"another run writes to output_dir '{directory}': name another, or end it") from None
         time.sleep(0.2)
-    _LOCKS.append(lock)
 
 
 def _check_shared(directory: Path, world_size: int) -> None:
