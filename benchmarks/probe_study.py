@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from grrm.evaluation.probes.measure import MIN_ROWS
 from grrm.judges.permute import kendall_tau_b
 
 STEPS, GQM_STEPS = 300, 800
+EMBEDDER, NORMALISED = "embedding_qe", "embedding_std"  # its scores differ little: once more, with advantages of size 1
 GROUP_OF_FOUR = ("--group-size", 4)
 # How a probe shows groups to judges that see more than one candidate: as RL does, as far as that goes.
 SHOWN = {"gqm": GROUP_OF_FOUR, "ranker_group": GROUP_OF_FOUR, "consensus": ("--samples-key", "mt_texts")}
@@ -81,6 +82,10 @@ class Study:
             yield self._probe(name, judge)
             yield policies.rl(f"grpo_{name}", self.seed, judge)
             yield policies.evaluate(f"grpo_{name}", self.seed)
+        normalised = replace(self.settings, rl_overrides=("--norm_adv_by_std", "true"))
+        judge, policies = self.judges[EMBEDDER], PolicyPlan(replace(self.layout, settings=normalised))
+        yield policies.rl(f"grpo_{NORMALISED}", self.seed, judge)
+        yield policies.evaluate(f"grpo_{NORMALISED}", self.seed)
 
     def _gqm(self) -> Iterator[Stage]:
         layout, seed = self.layout, self.seed
@@ -112,13 +117,13 @@ class Study:
 
     def figures(self) -> dict[str, dict[str, Any]]:
         """Of each judge its worst probe and what its policy gained; empty unless all policies are evaluated."""
-        arms = {name: f"grpo_{name}" for name in self.judges}
+        arms = {name: f"grpo_{name}" for name in (*self.judges, NORMALISED)}
         results = load_results(self.out, self.settings, {}, (SFT, *arms.values()))
         if not all(results.scores.values()):
             return {}
         figures = {}
         for name, arm in arms.items():
-            probes = json.loads(self._probes_of(name).read_text(encoding="utf-8"))
+            probes = json.loads(self._probes_of(EMBEDDER if name == NORMALISED else name).read_text(encoding="utf-8"))
             policy = {"learned": verdict(results, arm), "scores": results.scores[arm][self.seed]}
             gained = outcomes({"seeds": {"": {"policies": {arm: policy}}}}, arm)
             figures[name] = {"worst share": worst_share(probes), **gained, "learned": policy["learned"]}
@@ -136,9 +141,10 @@ def _shares(probes: dict[str, Any]) -> dict[str, float]:
 
 
 def rank_correlations(judges: dict[str, dict[str, Any]]) -> dict[str, float | None]:
-    """Kendall's tau-b of the judges' worst shares and each figure of their policies."""
-    shares = [row["worst share"] for row in judges.values()]
-    return {figure: kendall_tau_b(shares, [row[figure] for row in judges.values()]) for figure in FIGURES}
+    """Kendall's tau-b of the judges' worst shares and each figure of their policies, all trained by one recipe."""
+    rows = [row for name, row in judges.items() if name != NORMALISED]
+    shares = [row["worst share"] for row in rows]
+    return {figure: kendall_tau_b(shares, [row[figure] for row in rows]) for figure in FIGURES}
 
 
 def main() -> None:

@@ -88,8 +88,9 @@ def _studied() -> Iterator[str]:
     seed = result("probe_study")["seeds"]["1"]
     sampled, greedy = (f"{seed['tau_b'][f'{way} chrF']:.2f}" for way in ("sampled", "greedy"))
     yield f"tau-b of share and gain is {sampled} sampled and {greedy} greedy"
-    most = max(share for row in seed["judges"].values() for share in (row["copied"], row["copied in samples"]))
-    yield f"all policies copy at most {100 * most:.1f} %"
+    copied = {name: max(row["copied"], row["copied in samples"]) for name, row in seed["judges"].items()}
+    normalised, most = copied.pop("embedding_std"), max(copied.values())
+    yield f"{100 * normalised:.0f} % of the embedder's greedy translations are copies, else at most {100 * most:.1f} %"
 
 
 def _named(learned: Mapping[str, Any], name: str, decoding: str = "") -> str:

@@ -79,4 +79,5 @@ STUDIED = {
     "consensus": "consensus",
     "gqm": "GQM",
     "embedding_qe": "embedder",
+    "embedding_std": "the same, advantages normalised",
 }  # the judges of probe_study.json
