@@ -48,6 +48,12 @@ JUDGES = """
     def no_groups():
         return []
 
+    class Scale:
+        def __call__(self, groups, model_factor: "float", scale: "Scale | None" = None, _calls=()):
+            return fixed(groups, model_factor)
+
+    scaled = Scale()
+
     def strict(groups, *, points: float, kinds: tuple[str, ...] = ()):
         assert isinstance(kinds, tuple)
         return fixed(groups, points)
@@ -126,6 +132,12 @@ def test_options_have_the_types_that_the_function_says(judge):
         judge("strict", points="many")
     with pytest.raises(UserError, match="Judge option 'points' is not set"):
         judge("strict")
+
+
+def test_options_of_an_object_and_of_types_that_no_file_has_pass(judge):
+    assert judge("scaled", model_factor=2, scale=[3]).judge(GROUPS)[0].scores == (2.0, 2.0)
+    with pytest.raises(UserError, match="Judge option 'model_factor' is 'many'"):
+        judge("scaled", model_factor="many")
 
 
 def test_what_a_module_lacks_itself_is_not_taken_for_the_module(tmp_path, monkeypatch):

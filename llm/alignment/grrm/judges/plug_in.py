@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, TypeAdapter, create_model
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
@@ -107,27 +107,41 @@ def load_plug_in(name: str, options: Mapping[str, object]) -> PlugInJudge:
     function = getattr(loaded, attribute, None)
     if not callable(function):
         raise UserError(f"judge {name!r}: {module} has no function {attribute!r}; name one that it defines")
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(_signature(function).parameters.values())
     if not parameters:
         raise UserError(f"judge {name!r} takes no groups; let its first argument be the groups to judge")
-    chosen = read_options(_options_of(function, parameters[1:]), options, f"option of judge {name!r}")
+    chosen = read_options(_options_of(parameters[1:]), options, f"option of judge {name!r}")
     return PlugInJudge(function, {option: getattr(chosen, option) for option in options}, name)
 
 
-def _options_of(function: JudgeFunction, parameters: Sequence[inspect.Parameter]) -> type[BaseModel]:
+def _options_of(parameters: Sequence[inspect.Parameter]) -> type[BaseModel]:
     """The parameters as options, of the types that they are annotated with."""
-    try:
-        types = get_type_hints(function)
-    except (NameError, TypeError):  # names for type checkers alone, an object that is called
-        types = {}
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     fields: dict[str, Any] = {
-        parameter.name: (types.get(parameter.name, Any), ... if parameter.default is parameter.empty else None)
+        parameter.name: (_type_of(parameter), ... if parameter.default is parameter.empty else None)
         for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name[0] != "_"
     }
-    config = ConfigDict(extra="allow" if takes_all else "forbid", arbitrary_types_allowed=True)
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    config = ConfigDict(extra="allow" if takes_all else "forbid", protected_namespaces=())
     return create_model("FunctionOptions", __config__=config, **fields)
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    """The type to check a plain value against; any for a class that no file can have a value of."""
+    if parameter.annotation is parameter.empty or isinstance(parameter.annotation, str):
+        return Any
+    try:
+        TypeAdapter(parameter.annotation)
+    except PydanticSchemaGenerationError:
+        return Any
+    return parameter.annotation
+
+
+def _signature(function: JudgeFunction) -> inspect.Signature:
+    try:
+        return inspect.signature(function, eval_str=True)
+    except (NameError, AttributeError, TypeError):  # annotations with names for type checkers alone
+        return inspect.signature(function)
 
 
 def _from_file(path: Path) -> ModuleType:
