@@ -33,15 +33,15 @@ def collect(files: Mapping[str, Path]) -> dict[str, Any]:
     return {"judges": records}
 
 
+def right_shares(report: Mapping[str, Any]) -> dict[str, float]:
+    """The share of right decisions of each probe with enough rows, in groups of one size."""
+    counted = {name: scores["all"] for name, scores in report["probes"].items()}
+    return {name: of_all["right"]["mean"] for name, of_all in counted.items() if of_all["decided"] >= MIN_ROWS}
+
+
 def worst_share(record: Mapping[str, Any]) -> float:
-    """The lowest share of right decisions of a judge over its probes and group sizes, of those with enough rows."""
-    shares = [
-        scores["all"]["right"]["mean"]
-        for report in record["group_sizes"].values()
-        for scores in report["probes"].values()
-        if scores["all"]["right"] is not None and scores["all"]["decided"] >= MIN_ROWS
-    ]
-    return min(shares)
+    """The lowest share of right decisions of a judge over its probes and group sizes."""
+    return min(share for report in record["group_sizes"].values() for share in right_shares(report).values())
 
 
 def outcomes(policies: Mapping[str, Any], arm: str) -> dict[str, float]:
@@ -52,21 +52,23 @@ def outcomes(policies: Mapping[str, Any], arm: str) -> dict[str, float]:
 
 
 def correlations(probes: Mapping[str, Any], policies: Mapping[str, Any]) -> dict[str, Any]:
-    """The worst share of each judge whose policy was trained, what that policy gained, and Kendall's tau-b of both.
-
-    Tau is None with fewer than three such judges, or where all are tied.
-    """
+    """The worst share of each judge whose policy was trained, what that policy gained, and how they correlate."""
     rows = {
         name: {"worst share": worst_share(record), **of_arm}
         for name, record in probes["judges"].items()
         if name in PROBED and (arm := PROBED[name].arm) and (of_arm := outcomes(policies, arm))
     }
-    shares = [row["worst share"] for row in rows.values()]
-    taus = {
-        figure: kendall_tau_b(shares, [row[figure] for row in rows.values()]) if len(rows) > 2 else None
-        for figure in FIGURES
-    }
-    return {"judges": rows, "tau_b": taus}
+    return {"judges": rows, "tau_b": rank_correlations([*rows.values()])}
+
+
+def rank_correlations(rows: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    """Kendall's tau-b of the judges' worst shares and each figure of their policies.
+
+    None with fewer than three judges, or where all are tied.
+    """
+    shares = [row["worst share"] for row in rows]
+    columns = {figure: [row[figure] for row in rows] for figure in FIGURES}
+    return {figure: kendall_tau_b(shares, column) if len(rows) > 2 else None for figure, column in columns.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -129,7 +129,7 @@ def probe_habits() -> Lines:
         yield probed.title, str(rows), *map(str, counts), *means, f"{100 * report['tied']:.1f}"
 
 
-def probe_gains() -> Lines:
+def studied_judges() -> Lines:
     for name, title in STUDIED.items():
         row = result("probe_study")["seeds"]["1"]["judges"][name]
         worst = min(row["probes"], key=row["probes"].__getitem__)
@@ -239,7 +239,7 @@ PUBLISHED = (
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(PROBE_PAGE, "Share of right decisions", probe_shares),
     Published(PROBE_PAGE, "What else they do", probe_habits),
-    Published(PROBE_PAGE, "## Did they predict?", probe_gains),
+    Published(PROBE_PAGE, "## Did they predict?", studied_judges),
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
     Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),
