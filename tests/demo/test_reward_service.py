@@ -12,7 +12,7 @@ from rich.console import Console
 from support.stopped_clock import PATIENCE_S, eventually, stop_clock
 
 from grrm.demo.execution import StageLine, StepSeen, last_step
-from grrm.demo.processes import RewardService, is_healthy
+from grrm.demo.processes import RewardService, is_ready
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import MetricsLog
 
@@ -22,7 +22,7 @@ SERVER = textwrap.dedent("""
         def do_GET(self):
             if self.path == "/die":
                 os._exit(1)
-            self.send_response(200 if self.path == "/healthz" else 404)
+            self.send_response(200 if self.path == "/readyz" else 404)
             self.end_headers()
     server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
     print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
@@ -37,17 +37,17 @@ def a_service(tmp_path, code, **options):
 def test_server_is_started_once_and_gone_afterwards(tmp_path):
     with a_service(tmp_path, SERVER) as service:
         url = service.url()
-        assert is_healthy(url)
+        assert is_ready(url)
         assert service.url() == url
         assert (tmp_path / "server.log").read_text().count("listening") == 1
-    assert not is_healthy(url)
+    assert not is_ready(url)
 
 
 def test_server_that_died_is_started_again(tmp_path):
     with a_service(tmp_path, SERVER) as service:
         with pytest.raises(requests.ConnectionError):
             requests.get(f"{service.url()}/die", timeout=PATIENCE_S)
-        eventually(lambda: is_healthy(service.url()))
+        eventually(lambda: is_ready(service.url()))
 
 
 def test_server_that_ends_is_reported_with_its_last_words(tmp_path):
@@ -59,9 +59,9 @@ def test_server_that_ends_is_reported_with_its_last_words(tmp_path):
         service.url()
 
 
-def test_server_that_never_gets_healthy_is_given_up_and_stopped(tmp_path):
+def test_server_that_never_gets_ready_is_given_up_and_stopped(tmp_path):
     service = a_service(tmp_path, "import time; time.sleep(60)", deadline_s=0.3)
-    with service, pytest.raises(UserError, match=r"not healthy after 0 s \(it said nothing\)"):
+    with service, pytest.raises(UserError, match=r"not ready after 0 s \(it said nothing\)"):
         service.url()
     assert service._child is None
 
@@ -71,8 +71,8 @@ def test_server_with_other_options_replaces_the_one_before(tmp_path):
         first = service.url(["--judge", "gqm"])
         assert service.url(["--judge", "gqm"]) == first
         second = service.url(["--judge", "sqm"])
-        assert is_healthy(second)
-        assert not is_healthy(first)
+        assert is_ready(second)
+        assert not is_ready(first)
 
 
 # --- progress of a running stage

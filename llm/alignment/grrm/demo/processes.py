@@ -196,7 +196,7 @@ class RewardService:
         *,
         cwd: Path,
         env: Mapping[str, str] | None = None,
-        deadline_s: float = 60.0,
+        deadline_s: float = 120.0,
     ) -> None:
         self.command, self.log, self.cwd, self.env, self.deadline_s = command, log, cwd, env, deadline_s
         self._child: Child | None = None
@@ -210,16 +210,16 @@ class RewardService:
         self.stop()
 
     def url(self, options: Sequence[str] = ()) -> str:
-        """The address of a server with these options that answers its health check.
+        """The address of a server with these options that is ready to judge.
 
         A server that has ended is started again; one with other options is stopped first. Raises UserError with
-        the server's last words when it ends or is not healthy within the deadline.
+        the server's last words when it ends or is not ready within the deadline.
         """
         if self._child is None or self._child.poll() is not None or list(options) != self._options:
             self.stop()
             self._options = list(options)
             self._child = Child([*self.command, *options], self.log, cwd=self.cwd, env=self.env)
-            self._url = self._wait_until_healthy(self._child)
+            self._url = self._wait_until_ready(self._child)
         return self._url
 
     def stop(self) -> None:
@@ -228,23 +228,23 @@ class RewardService:
             self._child.stop()
             self._child = None
 
-    def _wait_until_healthy(self, child: Child) -> str:
+    def _wait_until_ready(self, child: Child) -> str:
         deadline = time.monotonic() + self.deadline_s
         while time.monotonic() < deadline and child.poll() is None:
             address = _LISTENING.search(child.output())
-            if address and is_healthy(address.group(1)):
+            if address and is_ready(address.group(1)):
                 return address.group(1)
             time.sleep(0.1)
-        happened = f"was not healthy after {self.deadline_s:.0f} s" if child.poll() is None else "ended at once"
+        happened = f"was not ready after {self.deadline_s:.0f} s" if child.poll() is None else "ended at once"
         words = (tail(child.output(), 1) or ["it said nothing"])[0]
         raise UserError(f"the reward server {happened} ({words}): read {self.log} and run the demo again")
 
 
-def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
-    """True when `GET url/healthz` answers 200; proxies are not asked about the loopback address."""
+def is_ready(url: str, timeout_s: float = 2.0) -> bool:
+    """True when `GET url/readyz` answers 200; proxies are not asked about the loopback address."""
     with requests.Session() as session:
         session.trust_env = False
         try:
-            return session.get(f"{url.rstrip('/')}/healthz", timeout=timeout_s).status_code == 200
+            return session.get(f"{url.rstrip('/')}/readyz", timeout=timeout_s).status_code == 200
         except requests.RequestException:
             return False
