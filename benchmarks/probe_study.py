@@ -1,23 +1,28 @@
 """RL of 300 steps against each of seven judges that were probed before: does the worst probe say what is gained?
 
-The demo's text and policies; a seed took 45 minutes on two busy cores, three stages side by side. What is finished is
-reused.
+The demo's policies, on its text or with `--human` on texts that people translated; a seed took 45 minutes on two busy
+cores, three stages side by side. What is finished is reused.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from probe_gains import outcomes, rank_correlations, right_shares, worst_share
 from published import RESULTS
 from rich.console import Console
 
 from grrm.data.atomic import atomic_path
+from grrm.data.corpora.homeassistant import build_homeassistant
+from grrm.data.corpora.translations import Limits
+from grrm.data.parquet import TranslationRow, read_rows, write_rows
 from grrm.demo.judge_plan import HostedJudge, JudgePlan, PolicyPlan
 from grrm.demo.layout import Layout
 from grrm.demo.plan import Plan
@@ -27,8 +32,10 @@ from grrm.demo.runner import checkout, run_stages
 from grrm.demo.settings import SFT, DemoSettings
 from grrm.demo.stages import Stage
 
-STEPS, GQM_STEPS = 300, 800
+STEPS, GQM_STEPS, HUMAN_SFT_STEPS = 300, 800, 3600
 EMBEDDER, NORMALISED = "embedding_qe", "embedding_std"  # its scores differ little: once more, with advantages of size 1
+SFT_ROWS = "sft.parquet"
+LANGUAGES = ("de", "es", "fr", "it", "nl", "pt")  # of Home Assistant's texts
 GROUP_OF_FOUR = ("--group-size", 4)
 # How a probe shows groups to judges that see more than one candidate: as RL does, as far as that goes.
 SHOWN = {"gqm": GROUP_OF_FOUR, "ranker_group": GROUP_OF_FOUR, "consensus": ("--samples-key", "mt_texts")}
@@ -40,11 +47,15 @@ class Study:
 
     seed: int
     out: Path
+    is_human: bool = False
+    wheel: tuple[str, ...] = ()
 
     @property
     def settings(self) -> DemoSettings:
         """Those of the demo, of one process."""
-        return DemoSettings(first_seed=self.seed, nproc=1, rl_steps=STEPS)
+        return DemoSettings(
+            first_seed=self.seed, nproc=1, rl_steps=STEPS, sft_steps=HUMAN_SFT_STEPS if self.is_human else None
+        )
 
     @property
     def layout(self) -> Layout:
@@ -73,17 +84,46 @@ class Study:
         for stage in Plan(self.settings, checkout(), self.out).stages():
             if stage.name.endswith("/eval-judges"):
                 break
-            yield stage
+            yield from self._on_human_text(stage) if self.is_human else [stage]
         yield from self._gqm()
-        policies = PolicyPlan(self.layout)
+        policies = PolicyPlan(replace(self.layout, settings=self._of_rl) if self.is_human else self.layout)
         for name, judge in self.judges.items():
             yield self._probe(name, judge)
             yield policies.rl(f"grpo_{name}", self.seed, judge)
             yield policies.evaluate(f"grpo_{name}", self.seed)
-        normalised = replace(self.settings, rl_overrides=("--norm_adv_by_std", "true"))
-        judge, policies = self.judges[EMBEDDER], PolicyPlan(replace(self.layout, settings=normalised))
-        yield policies.rl(f"grpo_{NORMALISED}", self.seed, judge)
-        yield policies.evaluate(f"grpo_{NORMALISED}", self.seed)
+        if not self.is_human:
+            policies = PolicyPlan(replace(self.layout, settings=self._of_rl))
+            yield policies.rl(f"grpo_{NORMALISED}", self.seed, self.judges[EMBEDDER])
+            yield policies.evaluate(f"grpo_{NORMALISED}", self.seed)
+
+    @property
+    def _of_rl(self) -> DemoSettings:
+        """With advantages in units of each judge's own spread."""
+        return replace(self.settings, rl_overrides=("--norm_adv_by_std", "true"))
+
+    def _on_human_text(self, stage: Stage) -> Iterator[Stage]:
+        """A stage of the demo on texts of Home Assistant; SFT and RL have rows of their own."""
+        layout = self.layout
+        if stage.name == "corpus":
+            command = [sys.executable, __file__, "--corpus", str(stage.folder), *self.wheel]
+            stage = replace(stage, command=command, outputs=[*stage.outputs, stage.folder / SFT_ROWS])
+        elif stage.name == "tokenizer":
+            stage = _moved(stage, layout.train_parquet, layout.train_parquet.with_name(SFT_ROWS))
+        elif stage.name == "convert":
+            outputs = [self._sft_rows / "sft.jsonl"]
+            of_sft = replace(stage, name="convert-sft", folder=self._sft_rows, outputs=outputs)
+            yield _moved(
+                _moved(of_sft, layout.train_parquet, layout.train_parquet.with_name(SFT_ROWS)),
+                stage.folder,
+                self._sft_rows,
+            )
+        elif stage.name.endswith(f"/{SFT}"):
+            stage = _moved(stage, layout.data / "converted" / "sft.jsonl", self._sft_rows / "sft.jsonl")
+        yield stage
+
+    @property
+    def _sft_rows(self) -> Path:
+        return self.layout.data / "sft-rows"
 
     def _gqm(self) -> Iterator[Stage]:
         layout, seed = self.layout, self.seed
@@ -113,9 +153,9 @@ class Study:
     def _probes_of(self, name: str) -> Path:
         return self.layout.model(f"probe-{name}", self.seed) / "probes.json"
 
-    def figures(self) -> dict[str, dict[str, Any]]:
-        """Of each judge its probes and what its policy gained."""
-        arms = {name: f"grpo_{name}" for name in (*self.judges, NORMALISED)}
+    def figures(self) -> dict[str, Any]:
+        """Of each judge its probes and what its policy gained, and their rank correlation; of SFT its scores."""
+        arms = {name: f"grpo_{name}" for name in (*self.judges, *([] if self.is_human else [NORMALISED]))}
         results = load_results(self.out, self.settings, {}, (SFT, *arms.values()))
         figures = {}
         for name, arm in arms.items():
@@ -127,25 +167,55 @@ class Study:
             figures[name]["tokens"] = policy["scores"]["sampled"]["length_mean"]
             (report,) = probes["group_sizes"].values()
             figures[name]["probes"] = right_shares(report)
-        return figures
+        of_same_recipe = [row for name, row in figures.items() if name != NORMALISED]
+        start = results.scores[SFT][self.seed]
+        of_sft = {
+            way: {name: start[way][name] for name in ("chrf", "copied", "length_mean")} for way in ("sampled", "greedy")
+        }
+        return {"judges": figures, "tau_b": rank_correlations(of_same_recipe), SFT: of_sft}
+
+
+def _moved(stage: Stage, old: Path, new: Path) -> Stage:
+    """The stage with another path in its command and inputs."""
+    command = [str(new) if word == str(old) else word for word in stage.command]
+    return replace(stage, command=command, inputs=[new if path == old else path for path in stage.inputs])
+
+
+def write_human_corpus(folder: Path, wheel: Path | None) -> None:
+    """Home Assistant's texts of 2 to 8 words; no English text of those for SFT is in the others."""
+    pairs = [("en", language) for language in LANGUAGES]
+    settings = DemoSettings()
+    limits = Limits(heldout=settings.heldout_rows, dev=settings.dev_rows)
+    build_homeassistant(folder, pairs, wheel, min_words=2, max_words=8, limits=limits)
+    parts: tuple[list[TranslationRow], list[TranslationRow]] = ([], [])
+    for row in read_rows(folder / "train.parquet"):
+        parts[crc32(row.src_text.encode()) % 4 > 0].append(row)
+    for name, rows in zip(("train.parquet", SFT_ROWS), parts, strict=True):
+        print(f"{write_rows(folder / name, rows)} rows in {name}")
 
 
 def main() -> None:
     """Run the seeds, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--out", type=Path, default=Path("runs/probe_study"))
-    parser.add_argument("--record", type=Path, default=RESULTS / "probe_study.json")
+    parser.add_argument("--human", action="store_true", help="on texts of Home Assistant")
+    parser.add_argument("--from", dest="wheel", type=Path, help="Home Assistant's wheel; default: downloaded")
+    parser.add_argument("--corpus", type=Path, metavar="FOLDER", help="write these texts there, and nothing else")
+    parser.add_argument("--out", type=Path, help="default: runs/probe_study, runs/probe_study_human")
     options = parser.parse_args()
-    studies = [Study(seed, options.out.resolve()) for seed in options.seeds]
+    if options.corpus:
+        write_human_corpus(options.corpus, options.wheel)
+        return
+    name = "probe_study_human" if options.human else "probe_study"
+    wheel = ("--from", str(options.wheel.resolve())) if options.wheel else ()
+    out = (options.out or Path("runs") / name).resolve()
+    studies = [Study(seed, out, options.human, wheel) for seed in options.seeds]
     with signals_as_interrupts():
         for study in studies:
             run_stages(list(study.stages()), study.settings, checkout(), study.out, Console())
-    seeds = {study.seed: {"judges": study.figures()} for study in studies}
-    for seed in seeds.values():  # of the policies that one recipe has trained
-        seed["tau_b"] = rank_correlations([row for name, row in seed["judges"].items() if name != NORMALISED])
+    seeds = {study.seed: study.figures() for study in studies}
     record = {"seeds": seeds, "steps": STEPS, "versions": versions()}
-    with atomic_path(options.record) as temporary:
+    with atomic_path(RESULTS / f"{name}.json") as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -129,13 +129,13 @@ def probe_habits() -> Lines:
         yield probed.title, str(rows), *map(str, counts), *means, f"{100 * report['tied']:.1f}"
 
 
-def studied_judges() -> Lines:
-    for name, title in STUDIED.items():
-        row = result("probe_study")["seeds"]["1"]["judges"][name]
+def studied_judges(record: str) -> Lines:
+    judges = result(record)["seeds"]["1"]["judges"]
+    for name, row in sorted(judges.items(), key=lambda item: (item[0] == "embedding_std", -item[1]["worst share"])):
         worst = min(row["probes"], key=row["probes"].__getitem__)
         gains = (interval(gain_of(row["learned"], way), "+.2f") for way in DECODINGS.values())
         probe = f"`{worst}`" if row["worst share"] < 1 else NONE
-        yield title, probe, f"{row['worst share']:.2f}", *gains
+        yield STUDIED[name], probe, f"{row['worst share']:.2f}", *gains, f"{row['tokens']:.1f}"
 
 
 def _probed() -> list[tuple[dict[str, Any], int]]:
@@ -239,7 +239,8 @@ PUBLISHED = (
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(PROBE_PAGE, "Share of right decisions", probe_shares),
     Published(PROBE_PAGE, "What else they do", probe_habits),
-    Published(PROBE_PAGE, "## Did they predict?", studied_judges),
+    Published(PROBE_PAGE, "## Did they predict?", lambda: studied_judges("probe_study_human")),
+    Published("docs/LOG.md", "## Seven judges probed", lambda: studied_judges("probe_study")),
     Published(RESULTS_PAGE, "## Scores of the policies", demo_policies),
     Published(RESULTS_PAGE, "Gain of each seed over", demo_gains),
     Published(RESULTS_PAGE, "## How well the judges rank", demo_judges),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from published import REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, real_gains, result, spread
+from published import PROBE_PAGE, REAL_PAGE, RESULTS_PAGE, gain_of, interval, real, real_gains, result, spread
 from titles import JUDGES, POLICIES, README
 
 Statement = tuple[str, str]  # a page, and what it says
@@ -21,7 +21,7 @@ def statements() -> Iterator[Statement]:
         yield RESULTS_PAGE, text
     yield from ((REAL_PAGE, text) for text in _real())
     yield from (("docs/reward_protocols.md", text) for text in _attacked())
-    yield from (("docs/probe.md", text) for text in _studied())
+    yield from _studied()
     yield from _memory_and_joining()
 
 
@@ -84,13 +84,19 @@ def _real() -> Iterator[str]:
     yield f"teaches {_named(neutral, 'sampled')} and {_named(neutral, 'greedy', 'greedy_')}"
 
 
-def _studied() -> Iterator[str]:
-    seed = result("probe_study")["seeds"]["1"]
-    sampled, greedy = (f"{seed['tau_b'][f'{way} chrF']:.2f}" for way in ("sampled", "greedy"))
-    yield f"tau-b of share and gain is {sampled} sampled and {greedy} greedy"
-    copied = {name: max(row["copied"], row["copied in samples"]) for name, row in seed["judges"].items()}
-    normalised, most = copied.pop("embedding_std"), max(copied.values())
-    yield f"{100 * normalised:.0f} % of the embedder's greedy translations are copies, else at most {100 * most:.1f} %"
+def _studied() -> Iterator[Statement]:
+    human, demo = (result(name)["seeds"]["1"] for name in ("probe_study_human", "probe_study"))
+    yield PROBE_PAGE, f"gain is {_tau(human, 'sampled')} sampled and {_tau(human, 'greedy')} greedy"
+    yield PROBE_PAGE, f"On the demo's text it is {_tau(demo, 'sampled')} and {_tau(demo, 'greedy')}"
+    copied = {name: max(row["copied"], row["copied in samples"]) for name, row in demo["judges"].items()}
+    yield PROBE_PAGE, f"{100 * copied['embedding_std']:.0f} % of its greedy translations are copies"
+    tokens = {name: f"{row['tokens']:.0f}" for name, row in human["judges"].items()}
+    longer = ", ".join(tokens[name] for name in ("consensus", "ranker_none", "ranker_group"))
+    yield PROBE_PAGE, f"({longer} tokens; SFT {human['sft']['sampled']['length_mean']:.0f})"
+
+
+def _tau(seed: Mapping[str, Any], way: str) -> str:
+    return f"{seed['tau_b'][f'{way} chrF']:.2f}"
 
 
 def _named(learned: Mapping[str, Any], name: str, decoding: str = "") -> str:

@@ -80,4 +80,4 @@ STUDIED = {
     "gqm": "GQM",
     "embedding_qe": "embedder",
     "embedding_std": "the same, advantages normalised",
-}  # the judges of probe_study.json
+}  # the judges of probe_study.json and probe_study_human.json
