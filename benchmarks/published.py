@@ -86,7 +86,7 @@ def real_policies() -> Lines:
 
 
 def real_judges() -> Lines:
-    judges = real("judges")
+    judges = result("real_rm")["judges"] | real("judges")
     for judge, title in REAL_JUDGES.items():
         scores = judges[judge]["heldout"]
         figures = (scores[key] for key in ("hardest_third", "correlation", "order_consistency"))

@@ -73,6 +73,9 @@ def _real() -> Iterator[str]:
     yield "puts {:.3f} of all pairs in order, the SQM {:.3f}".format(*pairs)
     yield f"writes {permuted['tokens']['mean']:.0f} tokens a group for {sqm['tokens']['mean']:.0f}"
     yield f"One order is not above it: {interval(single['above_base'], '+.3f')}"
+    beside = result("real_rm")["judges"]
+    shares = (f"{beside[name]['heldout']['accuracy_ties_half']['mean']:.3f}" for name in ("consensus", "logprob"))
+    yield "consensus orders {} of the pairs, log-probability {}".format(*shares)
     learned = {name: record["learned"] for name, record in real("policies").items() if "learned" in record}
     yield f"loses {-learned['grpo_consensus']['greedy_gain']:.1f} points of greedy chrF"
     for name in ("grpo_gqm_sft", "grpo_ranker"):

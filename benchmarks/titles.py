@@ -37,6 +37,7 @@ REAL_JUDGES = {
     "logprob": "the policy's own log-probability",
     "ranker_none": "ranker, each candidate by itself",
     "ranker_group": "ranker, candidates compared",
+    "rm": "pairwise reward model, seed 3",
     "sqm": "SQM, scores as written",
     "sqm_expected": "the same, expected scores",
     "gqm_sft": "GQM after SFT, scores as written",
