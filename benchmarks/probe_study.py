@@ -1,7 +1,8 @@
 """RL of 300 steps against each of seven judges that were probed before: does the worst probe say what is gained?
 
-The demo's policies, on its text or with `--human` on texts that people translated; a seed took 45 minutes on two busy
-cores, three stages side by side. What is finished is reused.
+The demo's policies, on its text or with `--human` on texts that people translated. The stages of a seed took three hours
+in sum on two busy cores, 44 minutes of them the embedder's. What is finished is reused. One process at a time may have
+the folder: stages read the addresses of their reward servers from one log.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from grrm.demo.layout import Layout
 from grrm.demo.plan import Plan
 from grrm.demo.processes import signals_as_interrupts
 from grrm.demo.results import load_results, verdict, versions
-from grrm.demo.runner import checkout, run_stages
+from grrm.demo.runner import checkout, only_run_in, run_stages
 from grrm.demo.settings import SFT, DemoSettings
 from grrm.demo.stages import Stage
+from grrm.entry import run_main
 
 STEPS, GQM_STEPS, HUMAN_SFT_STEPS = 300, 800, 3600
 EMBEDDER, NORMALISED = "embedding_qe", "embedding_std"  # its scores differ little: once more, with advantages of size 1
@@ -86,18 +88,18 @@ class Study:
                 break
             yield from self._on_human_text(stage) if self.is_human else [stage]
         yield from self._gqm()
-        policies = PolicyPlan(replace(self.layout, settings=self._of_rl) if self.is_human else self.layout)
+        normalised = PolicyPlan(replace(self.layout, settings=self._normalised))
+        policies = normalised if self.is_human else PolicyPlan(self.layout)
         for name, judge in self.judges.items():
             yield self._probe(name, judge)
             yield policies.rl(f"grpo_{name}", self.seed, judge)
             yield policies.evaluate(f"grpo_{name}", self.seed)
         if not self.is_human:
-            policies = PolicyPlan(replace(self.layout, settings=self._of_rl))
-            yield policies.rl(f"grpo_{NORMALISED}", self.seed, self.judges[EMBEDDER])
-            yield policies.evaluate(f"grpo_{NORMALISED}", self.seed)
+            yield normalised.rl(f"grpo_{NORMALISED}", self.seed, self.judges[EMBEDDER])
+            yield normalised.evaluate(f"grpo_{NORMALISED}", self.seed)
 
     @property
-    def _of_rl(self) -> DemoSettings:
+    def _normalised(self) -> DemoSettings:
         """With advantages in units of each judge's own spread."""
         return replace(self.settings, rl_overrides=("--norm_adv_by_std", "true"))
 
@@ -112,11 +114,8 @@ class Study:
         elif stage.name == "convert":
             outputs = [self._sft_rows / "sft.jsonl"]
             of_sft = replace(stage, name="convert-sft", folder=self._sft_rows, outputs=outputs)
-            yield _moved(
-                _moved(of_sft, layout.train_parquet, layout.train_parquet.with_name(SFT_ROWS)),
-                stage.folder,
-                self._sft_rows,
-            )
+            of_sft = _moved(of_sft, stage.folder, self._sft_rows)
+            yield _moved(of_sft, layout.train_parquet, layout.train_parquet.with_name(SFT_ROWS))
         elif stage.name.endswith(f"/{SFT}"):
             stage = _moved(stage, layout.data / "converted" / "sft.jsonl", self._sft_rows / "sft.jsonl")
         yield stage
@@ -210,7 +209,7 @@ def main() -> None:
     wheel = ("--from", str(options.wheel.resolve())) if options.wheel else ()
     out = (options.out or Path("runs") / name).resolve()
     studies = [Study(seed, out, options.human, wheel) for seed in options.seeds]
-    with signals_as_interrupts():
+    with only_run_in(out), signals_as_interrupts():
         for study in studies:
             run_stages(list(study.stages()), study.settings, checkout(), study.out, Console())
     seeds = {study.seed: study.figures() for study in studies}
@@ -220,4 +219,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)
