@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command_line import python
 from support.tiny_gguf import forward, write_tiny_gguf
 
 from grrm.models.gguf_import import import_gguf
@@ -28,12 +27,9 @@ print(json.dumps(gguf_parity.compare(Path(sys.argv[1]), theirs, Path(sys.argv[2]
 
 def compared(model, theirs, folder):
     """In a process of its own: layers for the CPU, which other tests install, have no float64."""
-    command = [sys.executable, "-c", COMPARE, str(model), str(folder)]
-    run = subprocess.run(
-        command, cwd=BENCHMARKS, input=json.dumps(theirs), capture_output=True, text=True, timeout=300, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
+    done = python("-c", COMPARE, model, folder, stdin=json.dumps(theirs), cwd=BENCHMARKS)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_what_differs_is_counted_and_the_largest_difference_is_found(tmp_path):
