@@ -1,8 +1,8 @@
 """RL of 300 steps against each of seven judges that were probed before: does the worst probe say what is gained?
 
-The demo's policies, on its text or with `--human` on texts that people translated. The stages of a seed took three hours
-in sum on two busy cores, 44 minutes of them the embedder's. What is finished is reused. One process at a time may have
-the folder: stages read the addresses of their reward servers from one log.
+The demo's policies, on its text or with `--human` on texts that people translated. The stages of a seed took three
+hours in sum on two busy cores, 44 minutes of them the embedder's. What is finished is reused. One process at a time may
+have the folder: stages read the addresses of their reward servers from one log.
 """
 
 from __future__ import annotations
