@@ -29,7 +29,7 @@ ANALYSES = {
     "long": f"{LONG}\n\n{LONG}",
     "verdict only": "Scores: A: 3, B: 9, C: 7",  # the verdict that is written takes its place
 }
-FULL = {"ranking": 1.0, "ranking_score": 2.0, "score": 2.0, "single_score": 1.0, "grade": 1.0}
+FULL = {"ranking": 1.0, "ranking_score": 2.0, "score": 2.0, "score_ordering": 1.0, "single_score": 1.0, "grade": 1.0}
 PREPARE: dict[str, Callable[[Path, Path], Path]] = {
     "as annotated": lambda groups, _: groups,
     "relative": lambda groups, out: relative_groups(groups, out).path,
@@ -65,7 +65,7 @@ def test_verdicts_of_a_group_judge(tmp_path: Path, prompt_type: str, analysis: s
     asked = convert_rl_gqm(source, tmp_path / "rl.jsonl", prompt_type=prompt_type, shuffle_augment=2)
     assert [one.score for one in rewards(taught, asked)] == [FULL[prompt_type]] * 2
     (named,) = {row["rule_reward"] for row in lines(asked).values()}
-    for rule in ("ranking_score", "ranking_score_no_cot", "score", "ranking", "ranking_no_cot"):
+    for rule in ("ranking_score", "ranking_score_no_cot", "score", "score_ordering", "ranking", "ranking_no_cot"):
         assert earned(taught, asked, rule) == [FULL[rule.removesuffix("_no_cot")] if fits(named, rule) else 0.0] * 2
 
 

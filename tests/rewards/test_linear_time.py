@@ -131,6 +131,7 @@ READERS = {
             "ranking_reward_zero",
             "ranking_score_reward",
             "ranking_score_reward_no_cot",
+            "score_ordering_reward",
             "score_reward",
         )
         for is_compat in (False, True)

@@ -20,6 +20,7 @@ from grrm.rewards.ranking_accuracy import (
     ranking_reward_zero,
     ranking_score_reward,
     ranking_score_reward_no_cot,
+    score_ordering_reward,
     score_reward,
 )
 from grrm.rewards.rule_rewards import RULE_REWARDS
@@ -206,6 +207,7 @@ def test_reward_without_first_stage_wants_fifty_characters_per_candidate_and_the
         (ranking_score_reward, answer({"A": 8})),
         (ranking_score_reward_no_cot, "A\nA: 8"),
         (score_reward, "A: 8"),
+        (score_ordering_reward, "A: 8"),
         (ranking_reward, "A"),
         (ranking_reward_zero, "x" * 60 + "\nA"),
     ],
@@ -213,6 +215,13 @@ def test_reward_without_first_stage_wants_fifty_characters_per_candidate_and_the
 def test_a_ranking_of_a_single_candidate_is_a_valid_answer_that_earns_nothing(reward, text):
     assert reward(text, {"A": 8}) == RankingReward(0.0, True, 0.0, 0.0)
     assert not reward("B", {"A": 8}).valid_answer
+
+
+def test_order_of_the_scores_is_rewarded_whatever_their_margins():
+    gold = {"A": 8, "B": 7, "C": 7}
+    for line, ordering in (("A: 9, B: 1, C: 1", 1.0), ("A: 8, B: 8, C: 7", 1 / 3), ("A: 8, B: 7, C: 6", 2 / 3)):
+        assert score_ordering_reward(f"Why.\n{line}", gold) == RankingReward(ordering, True, ordering, 0.0)
+    assert score_ordering_reward("A: 8, B: 7", gold) == INVALID
 
 
 def test_agreement_of_different_candidates_is_nothing():

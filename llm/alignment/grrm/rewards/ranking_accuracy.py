@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Protocol
 
@@ -195,6 +195,15 @@ def score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = Fal
     gold = gold_scores(ground_truth)
     scores = _read_scores(last_line(response), len(gold), compat)
     return INVALID if scores is None else _both_agreements(scores, gold)
+
+
+def score_ordering_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+    """As `score_reward`, for the order of the scores alone: reward in [0, 1], score = ordering_agreement.
+
+    Margins reward scores that are alike where the judge is in doubt; the order alone rewards a decision.
+    """
+    reward = score_reward(response, ground_truth, compat=compat)
+    return replace(reward, score=reward.ranking_reward or 0.0, score_reward=0.0)
 
 
 def _reward_of_scores(ranking_line: str, score_line: str, gold: Mapping[str, int], compat: bool) -> RankingReward:

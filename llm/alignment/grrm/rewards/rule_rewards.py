@@ -24,6 +24,7 @@ from grrm.rewards.ranking_accuracy import (
     ranking_reward_zero,
     ranking_score_reward,
     ranking_score_reward_no_cot,
+    score_ordering_reward,
     score_reward,
 )
 from grrm.rewards.verified import read_truth
@@ -179,6 +180,7 @@ RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "ranking_score": ranking_score_reward,
     "ranking_score_no_cot": ranking_score_reward_no_cot,
     "score": score_reward,
+    "score_ordering": score_ordering_reward,
     "ranking": ranking_reward,
     "ranking_no_cot": ranking_reward_no_cot,
     "ranking_zero": ranking_reward_zero,
@@ -193,8 +195,9 @@ FINAL_RULES = ("paddlenlp_knights_and_knaves",)  # whose rewards are used as the
 DEFAULT_RULE = "ranking_score"
 # Other rules by which a response to a row can earn something, by the rule that the row names.
 _ALSO_FITTING: Mapping[str, tuple[str, ...]] = {
-    "ranking_score": ("score",),
-    "ranking_score_no_cot": ("score",),
+    "ranking_score": ("score", "score_ordering"),
+    "ranking_score_no_cot": ("score", "score_ordering"),
+    "score": ("score_ordering",),
     "ranking": ("ranking_zero",),
     "ranking_no_cot": ("ranking", "ranking_zero"),
 }
@@ -230,6 +233,6 @@ def parts_of(rule: RankingRewardFunction) -> tuple[str, ...]:
         paddlenlp_knights_and_knaves,
     ):
         return ("score_reward",)
-    if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero):
+    if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero, score_ordering_reward):
         return ("ranking_reward",)
     return ("ranking_reward", "score_reward")

@@ -12,6 +12,7 @@ RuleReward = Literal[
     "ranking_score",
     "ranking_score_no_cot",
     "score",
+    "score_ordering",
     "ranking",
     "ranking_no_cot",
     "ranking_zero",
