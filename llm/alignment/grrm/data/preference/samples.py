@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import RejectedRow, log_rejected
-from grrm.data.converters.prompt_columns import list_offsets
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.data.preference.pair_files import check_columns, is_list, pair_files
 
@@ -109,9 +108,10 @@ def _clean_batch(
         cut = pc.replace_substring(pc.utf8_trim_whitespace(cut), "\n", "; ")
     keep = _first_in_row(cut, rows)
     lengths = np.bincount(rows[keep], minlength=table.num_rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     indices = pa.array(np.flatnonzero(keep))
     for name, values in ((text_key, cut), *((name, table[name].combine_chunks().flatten()) for name in beside)):
-        lists = pa.ListArray.from_arrays(pa.array(list_offsets(lengths)), values.take(indices))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), values.take(indices))
         table = table.set_column(table.schema.get_field_index(name), name, lists)
     return table, lengths > 0, len(texts), int(keep.sum())
 
