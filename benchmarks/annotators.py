@@ -26,7 +26,7 @@ from published import RESULTS
 
 from grrm.data.annotation.gold import chrf_scorer
 from grrm.data.atomic import atomic_path
-from grrm.evaluation.candidate_pairs import Scores, pair_differences
+from grrm.evaluation.candidate_pairs import Scores, both_differences, score_array
 
 ROOT = Path(__file__).resolve().parents[1]
 QWEN = ROOT / "llm/config/qwen"
@@ -153,8 +153,8 @@ def annotate(shown: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 def pair_accuracy(judged: Sequence[Scores], gold: Sequence[Scores]) -> float:
     """The share of pairs with different gold that are in its order, ties half."""
-    (_, ours), (_, theirs) = pair_differences(judged), pair_differences(gold)
-    decided = ~np.isnan(ours) & (theirs != 0)
+    theirs, ours, scored = both_differences(score_array(gold), score_array(judged))
+    decided = scored & (theirs != 0)
     return float((np.sign(ours) * np.sign(theirs) / 2 + 0.5)[decided].mean())
 
 

@@ -7,17 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.converter_rows import Converter, Row, converted, group, pair, rows_of, write
 
 from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
-from grrm.data.converters.prompt_columns import gqm_prompt_column, mt_prompt_column
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS
-from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import gqm_prompt, without_verdict
+from grrm.gqm.prompts import without_verdict
 
 STORED = Path(__file__).parents[1] / "golden/data/parquet"
 
@@ -149,25 +145,6 @@ def test_columns_of_categories_are_read_as_text(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "in.parquet")
     (row,) = rows_of(convert_rl_mt(tmp_path / "in.parquet", tmp_path / "out.parquet"))
     assert row["extra_info"]["src_lang"] == "en"
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1), st.permutations(["en", "German", "zh"]))
-def test_a_column_of_any_texts_gives_the_prompts_of_each(texts: list[str], languages: list[str]) -> None:
-    pairs = [(languages[at % 3], languages[(at + 1) % 3]) for at in range(len(texts))]
-    prompts = mt_prompt_column(pa.array(texts), *(pa.array(names) for names in zip(*pairs, strict=True)))
-    assert prompts.to_pylist() == [mt_prompt(text, *names) for text, names in zip(texts, pairs, strict=True)]
-
-
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, max_size=8), min_size=1))
-def test_a_column_of_any_groups_gives_the_prompts_of_each(groups: list[list[str]]) -> None:
-    sources = [texts[-1] for texts in groups]
-    languages = [["en", "German"][len(texts) % 2] for texts in groups]
-    lists = pa.array(groups, pa.list_(pa.string()))
-    prompts = gqm_prompt_column(pa.array(sources), pa.array(languages), pa.array(languages), lists, "score", True)
-    expected = [
-        gqm_prompt(sources[at], texts, languages[at], languages[at], "score", True) for at, texts in enumerate(groups)
-    ]
-    assert prompts.to_pylist() == expected
 
 
 def test_added_cross_lingual_rows_have_no_reference_in_another_language(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from click.testing import CliRunner
 
 from grrm.data.parquet import TranslationRow, read_rows, write_rows
-from grrm.demo.evaluate_checkpoint import EngineGenerator, scores_record
+from grrm.demo.evaluate_checkpoint import Pass, scores_record
 from grrm.demo.prepare import main as prepare
 from grrm.engine.api import Completion, Engine
-from grrm.evaluation.policy_eval import PolicyCodec, evaluate
-from grrm.evaluation.text_metrics import sentence_chrfs
+from grrm.evaluation.text_metrics import corpus_chrf, sentence_chrfs
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 
@@ -23,20 +23,12 @@ def run(*arguments):
     return result.output
 
 
-def test_corpus_tokenizer_and_training_files_follow_from_one_another(tmp_path):
-    sizes = ("--train-rows", 60, "--heldout-rows", 7, "--dev-rows", 5)
-    assert "60 rows to train on, 5 to choose on, 7 to report on" in run(
-        "corpus", "--out", tmp_path / "corpus", *sizes, "--languages", "en,de,zh", "--seed", 1
-    )
-    data = ("--data", tmp_path / "corpus" / "train.parquet", "--prompt-type", "Tower")
-    run("tokenizer", *data, "--out", tmp_path / "tokenizer", "--vocab-size", 300)
-    assert (tmp_path / "tokenizer" / "tokenizer.json").exists()
-    assert "60 rows written" in run("convert", *data, "--out", tmp_path / "converted")
-    rl, sft = (
-        (tmp_path / "converted" / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")[0] for name in ("rl", "sft")
-    )
-    assert json.loads(rl)["src"] == json.loads(sft)["src"]
-    assert json.loads(json.loads(rl)["tgt"])["reference"] == json.loads(sft)["tgt"]
+def test_rows_to_watch_are_the_first_of_a_file(tmp_path):
+    write_rows(tmp_path / "dev.parquet", [TranslationRow(f"Rom {number}", "Rome", "de", "en") for number in range(4)])
+    options = ("--rows", 2, "--prompt-type", "Tower", "--out", tmp_path / "out")
+    assert "2 rows written" in run("held-out", "--data", tmp_path / "dev.parquet", *options)
+    lines = (tmp_path / "out" / "rl.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(json.loads(line)["tgt"])["source"] for line in lines] == ["Rom 0", "Rom 1"]
 
 
 def test_the_first_rows_of_files_keep_their_names(tmp_path):
@@ -66,10 +58,10 @@ class EchoEngine(Engine):
     """Repeats its prompt and the stop token; remembers what it was asked."""
 
     def __init__(self):
-        self.params = []
+        self.requests = []
 
     def _generate(self, requests, on_finished):
-        self.params.append(requests[0].params)
+        self.requests.append(requests)
         return [Completion([*one.prompt, 0], [0.0] * (len(one.prompt) + 1), "stop") for one in requests]
 
 
@@ -85,14 +77,21 @@ def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(t
     monkeypatch.setattr(tokenizers, "response_decoder", lambda tokenizer: lambda ids: "".join(chr(i) for i in ids if i))
     monkeypatch.setattr(tokenizers, "stop_tokens", lambda tokenizer, word: (0,))
     monkeypatch.setattr(
-        evaluate_checkpoint, "kl_to", lambda reference, sampled, pad_id, dtype: measured.append(len(sampled)) or 0.5
+        evaluate_checkpoint, "kl_to", lambda reference, prompts, *_: measured.append(len(prompts)) or 0.5
     )
     write_rows(tmp_path / "main.parquet", [TranslationRow("Rom", "Rom", "it", "de")] * 3)
     options = ["--model", tmp_path, "--data", tmp_path / "main.parquet", "--out", tmp_path / "scores.json"]
     options += ["--reference", tmp_path, "--samples", 2, "--prompt-type", "Tower", "--extractor-type", "oneline"]
-    result = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in options])
+    result = CliRunner().invoke(evaluate_checkpoint.main, [str(option) for option in [*options, "--seed", 7]])
     assert result.exit_code == 0, result.output
     assert [line for line in result.output.splitlines() if "pass" in line] == [f"pass {i}/3" for i in range(1, 4)]
+    asked = [(batch[0].params, [request.stream_id for request in batch]) for batch in engine.requests]
+    assert [(params.temperature, params.seed, streams) for params, streams in asked] == [
+        (0.0, 7, [0, 1, 2]),
+        (1.0, 7, [0, 1, 2]),
+        (1.0, 7, [3, 4, 5]),
+    ]
+    assert {(params.max_new_tokens, params.stop_token_ids) for params, _ in asked} == {(64, (0,))}
     scores = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
     assert scores["n_rows"] == 3
     assert scores["kl_to_reference"] == 0.5
@@ -103,33 +102,53 @@ def test_a_checkpoint_is_scored_greedily_and_sampled_and_its_kl_on_the_samples(t
     assert scores["examples"][0]["greedy"] is None, "it has several lines, and the extractor takes one"
 
 
-def test_scores_of_a_checkpoint_carry_what_the_report_reads():
-    codec = PolicyCodec(
-        build_prompt=lambda task: task.source,
-        encode=lambda text: [ord(letter) for letter in text],
-        decode=lambda ids: "".join(chr(i) for i in ids if i),
-        extract=lambda text: text,
+TASKS = [
+    TranslationTask("one", "en", "de", "eins und zwei"),
+    TranslationTask("two", "en", "de", "drei und vier"),
+    TranslationTask("three", "en", "zh", "五和六"),
+]
+
+
+def read_pass(*texts):
+    """The pass of these responses, in which a translation is in brackets, and one that does not end was cut off."""
+    completions = [Completion([*map(ord, t)], [0.0] * len(t), "stop" if t.endswith("]") else "length") for t in texts]
+    return Pass.of(
+        completions, lambda ids: "".join(map(chr, ids)), lambda text: text[1:-1] if text.endswith("]") else None
     )
-    engine = EchoEngine()
-    generate = EngineGenerator(engine, 5, (0,))
-    scores = evaluate(generate, codec, [TranslationTask("Rom", "it", "de", "Rom")], n_samples=1, seed=3)
-    record = json.loads(json.dumps(scores_record(scores)))
-    assert record["examples"] == [
-        {
-            "source": "Rom",
-            "src_lang": "it",
-            "trg_lang": "de",
-            "reference": "Rom",
-            "data_source": "",
-            "greedy": "Rom",
-            "sampled": ["Rom"],
-            "greedy_response": "Rom",
-        }
-    ]
-    assert record["sampled"]["exact_match"] == record["greedy"]["copied"] == 1.0
-    assert record["greedy"]["chrf_by_language"] == {"de": 100.0}
-    assert record["greedy"]["chrf_sentence"]["mean"] == 100.0
-    assert [
-        (params.temperature, params.max_new_tokens, params.stop_token_ids, params.seed) for params in engine.params
-    ] == [(0.0, 5, (0,), 3), (1.0, 5, (0,), 3)]
-    assert [list(prompt) for prompt, _ in generate.sampled] == [[82, 111, 109]]
+
+
+def test_greedy_and_sampled_are_scored_apart_and_samples_are_averaged():
+    right = read_pass(*(f"[{task.reference}]" for task in TASKS))
+    scores = scores_record(TASKS, [right, right, read_pass("[eins]", "drei", "[五和六]")])
+    second = corpus_chrf(["eins", None, "五和六"], [task.reference for task in TASKS]).score
+    greedy, sampled = scores["greedy"], scores["sampled"]
+    assert (greedy["chrf"], greedy["exact_match"], greedy["n_samples"]) == (pytest.approx(100.0), 1.0, 1)
+    assert sampled["chrf"] == pytest.approx((100.0 + second) / 2)
+    assert sampled["exact_match"] == pytest.approx((3 / 3 + 1 / 3) / 2)
+    assert sampled["unparsable"] == pytest.approx(1 / 6)
+    assert sampled["truncated"] == pytest.approx(1 / 6)
+    assert sampled["chrf_sentence"]["low"] <= sampled["chrf_sentence"]["mean"] < 100
+    assert set(sampled["bleu"]) == {"de", "zh"}
+    assert greedy["chrf_by_language"] == {"de": pytest.approx(100.0), "zh": pytest.approx(100.0)}
+    assert set(scores["signatures"]) == {"chrf", "bleu_de", "bleu_zh"}
+    assert scores["examples"][1] == {
+        "source": "two",
+        "src_lang": "en",
+        "trg_lang": "de",
+        "reference": "drei und vier",
+        "data_source": "",
+        "greedy": "drei und vier",
+        "sampled": ["drei und vier", None],
+        "greedy_response": "[drei und vier]",
+    }
+
+
+def test_length_counts_the_tokens_of_every_sample_and_copies_of_the_source_are_told():
+    scores = scores_record(TASKS, [read_pass("[a]", "[bb]", "[three]"), read_pass("[a]", "[bb]", "[ccc]")])
+    assert scores["sampled"]["length_mean"] == pytest.approx((3 + 4 + 5) / 3)
+    assert (scores["greedy"]["copied"], scores["sampled"]["copied"]) == (pytest.approx(1 / 3), 0.0)
+
+
+def test_rows_without_reference_are_refused():
+    with pytest.raises(ValueError, match="without a reference"):
+        scores_record([TranslationTask("one", "en", "de")], [read_pass("[eins]")] * 2)

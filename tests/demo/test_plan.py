@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from support.argument_values import check_folders, values_of
 
 import grrm
+from grrm.cli import grrm as grrm_command
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
 from grrm.demo.stages import fingerprint_of
@@ -30,6 +32,17 @@ def test_three_seeds_share_the_data_and_train_everything_else_anew(tmp_path):
 @pytest.mark.parametrize("judge", ["metric", "ranker"])
 def test_every_input_is_in_the_checkout_or_made_by_an_earlier_stage(tmp_path, judge):
     check_folders(stages(tmp_path, judge=judge))
+
+
+def test_commands_of_grrm_know_the_options_that_stages_give_them(tmp_path):
+    commands = [stage.command[3:] for stage in stages(tmp_path) if "grrm.cli" in stage.command]
+    assert ["data", "corpus", "phrases"] in [words[:3] for words in commands]
+    for words in commands:
+        context = click.Context(grrm_command)
+        while isinstance(context.command, click.Group):
+            name, command, words = context.command.resolve_command(context, words)
+            context = click.Context(command, parent=context, info_name=name)
+        assert context.command.parse_args(context, words) == []
 
 
 @pytest.mark.parametrize("nproc", [1, 2])

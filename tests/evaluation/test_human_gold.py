@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from grrm.evaluation.human_gold.agreement import agreement, calibrated_pairs, pearson_by_row, tau_b
+from grrm.evaluation.candidate_pairs import calibrated_pairs
+from grrm.evaluation.human_gold.agreement import agreement, pearson_by_row, tau_b
 from grrm.evaluation.human_gold.card import annotators_agreement, mean_agreement, significance_clusters
 
 NAN = math.nan

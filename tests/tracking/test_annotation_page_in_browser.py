@@ -10,7 +10,7 @@ from grrm.evaluation.annotation.campaign import page_data
 from grrm.evaluation.annotation.gold import gold_groups
 from grrm.evaluation.annotation.intake import read_annotations
 from grrm.evaluation.annotation.tasks import Segment, Task
-from grrm.tracking.report.annotation_page import write_annotation_page
+from grrm.tracking.report.page import write_annotation_page
 
 pytestmark = pytest.mark.slow
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"> </script><script>document.title='taken'</script>"

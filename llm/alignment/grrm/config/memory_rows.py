@@ -104,7 +104,7 @@ def memory_rows(
     ]
     if isinstance(config, RewardModelConfig) and config.reward_model == "ranker":
         rows.append(("  groups", f"{CANDIDATES} candidates", "assumed"))
-    return rows if limit is None else rows + _verdict(config, shape, layout, devices, limit)
+    return rows if limit is None else rows + _verdict(config, shape, layout, memory, devices, limit)
 
 
 def usable(limit: int) -> int:
@@ -125,19 +125,22 @@ def changes_of(config: StageConfig, layout: Layout, written: Layout) -> dict[str
     return changes
 
 
-def _verdict(
-    config: StageConfig, shape: ModelShape, layout: Layout, devices: int, limit: int
-) -> list[tuple[str, str, str]]:
+def smallest_fitting(config: StageConfig, shape: ModelShape, devices: int, limit: int) -> tuple[Layout, Memory] | None:
+    """The `smallest_layout` that fits devices with `limit` bytes each, and its memory; None where none does."""
+
     def memory(of: Layout) -> Memory:
         return memory_of(config, shape, of, Workload.of(config, of.rows))
 
-    def needs(of: Layout) -> str:
-        return _gib(memory(of).peak(FEWEST_SEQUENCES))
+    smallest = smallest_layout(config, shape, devices, lambda layout: fits(memory(layout), limit))
+    return None if smallest is None else (smallest, memory(smallest))
 
-    written = memory(layout)
+
+def _verdict(
+    config: StageConfig, shape: ModelShape, layout: Layout, written: Memory, devices: int, limit: int
+) -> list[tuple[str, str, str]]:
     reserved = f"{RESERVED:.0%} of {_gib(limit)} stay free for context, collectives and fragments"
     fit = ("fits as written", "yes") if fits(written, limit) else DOES_NOT_FIT
-    rows = [(*fit, f"{needs(layout)}; {reserved}")]
+    rows = [(*fit, f"{_gib(written.peak(FEWEST_SEQUENCES))}; {reserved}")]
     if isinstance(config, RLConfig) and written.sequences:
         n = written.sequences_within(limit, config.rollout_memory_fraction)
         note = f"rollout_max_num_seqs {written.sequences}; shorter ones leave room for more"
@@ -146,12 +149,13 @@ def _verdict(
         n = written.replies_within(limit, config.rollout_memory_fraction)
         rows.append(("judge's replies of full length at once", str(n), "shorter ones leave room for more"))
     for n in (devices * 2**i for i in range(5)):
-        smallest = smallest_layout(config, shape, n, lambda other: fits(memory(other), limit))
-        if smallest is not None:
+        fitting = smallest_fitting(config, shape, n, limit)
+        if fitting is not None:
+            smallest, needed = fitting[0], _gib(fitting[1].peak(FEWEST_SEQUENCES))
             said = ", ".join(f"{key}: {value}" for key, value in changes_of(config, smallest, layout).items())
             if n == devices:
-                return [*rows, ("smallest layout that fits", said or "as written", needs(smallest))]
-            more = f"with {n} devices, --devices {n}: {said or 'as written'}, {needs(smallest)}"
+                return [*rows, ("smallest layout that fits", said or "as written", needed)]
+            more = f"with {n} devices, --devices {n}: {said or 'as written'}, {needed}"
             return [*rows, ("smallest layout that fits", f"none on {devices} device(s)", more)]
     remedy = "lower the lengths, or take devices with more memory"
     return [*rows, ("smallest layout that fits", "none", remedy)]

@@ -15,25 +15,24 @@ from rich.table import Table
 from grrm.config.batch_plan import BatchPlan, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
 from grrm.config.key import aliases_of, keys_of
-from grrm.config.layout import Layout, smallest_layout
-from grrm.config.load import parse_overrides, prepare, read_yaml, smallest_world
-from grrm.config.memory import GIB, Memory, memory_of
+from grrm.config.layout import Layout
+from grrm.config.load import Prepared, parse_overrides, prepare, read_yaml, smallest_world
+from grrm.config.memory import GIB
 from grrm.config.memory_rows import (
     DOES_NOT_FIT,
     FEWEST_SEQUENCES,
     NOT_IN_STAGES,
     changes_of,
-    fits,
     memory_rows,
     named_model,
     shape_of_file,
+    smallest_fitting,
 )
-from grrm.config.model_shape import ModelShape, model_shape
+from grrm.config.model_shape import model_shape
 from grrm.config.problems import Problems
 from grrm.config.rollout_checks import held_out_rows
 from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.stages import STAGES, Stage
-from grrm.config.workload import Workload
 from grrm.data.atomic import atomic_path
 from grrm.data.layouts.arrow_files import open_parquet
 from grrm.errors import UserError
@@ -141,8 +140,13 @@ def count_rows(path: str) -> int | None:
 
 def fewest_devices(path: str, overrides: Sequence[str] = ()) -> int:
     """The devices that the degrees of a file need. Raises UserError for what a run would refuse."""
-    stage = stage_of_file(read_yaml(path))
-    return smallest_world(prepare(stage.config, path, overrides, check_machine=False).config)
+    return smallest_world(_prepared(path, overrides, None).config)
+
+
+def _prepared(path: str, overrides: Sequence[str], devices: int | None, n_rows: int | None = None) -> Prepared[Any]:
+    """The file of any stage for so many devices elsewhere."""
+    stage, launch = stage_of_file(read_yaml(path)), None if devices is None else Launch("cpu", devices)
+    return prepare(stage.config, path, overrides, launch, check_machine=False, check_on_device=False, n_prompts=n_rows)
 
 
 def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: TextIO | None = None) -> bool:
@@ -171,13 +175,11 @@ def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: T
 
 def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> list[Row]:
     """The rows that `show_plan` prints."""
-    stage, launch = stage_of_file(read_yaml(path)), Launch("cpu", machine.devices)
-    off_machine = {"check_machine": False, "check_on_device": False}
-    config: Any = prepare(stage.config, path, overrides, launch, **off_machine).config
+    config = _prepared(path, overrides, machine.devices).config
     n_rows = count_rows(config.train_datasets)
     if n_rows is not None and isinstance(config, RLConfig):
         n_rows -= held_out_rows(config, n_rows)
-    prepared = prepare(stage.config, path, overrides, launch, **off_machine, n_prompts=n_rows)
+    prepared = _prepared(path, overrides, machine.devices, n_rows)
     config, plan = prepared.config, prepared.plan
     shape = shape_of_file(config, machine.model)
     if shape is not None:
@@ -220,12 +222,11 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
         raise UserError("--write needs --memory, the memory of one device: the layout follows from it.")
     if out.exists():
         raise UserError(f"{out} exists already; give a new file as --write.")
-    stage, off_machine = stage_of_file(read_yaml(path)), {"check_machine": False, "check_on_device": False}
-    config: Any = prepare(stage.config, path, overrides, Launch("cpu", machine.devices), **off_machine).config
+    config = _prepared(path, overrides, machine.devices).config
     if config.pipeline_parallel_degree > 1:
         raise UserError(NOT_IN_STAGES)
     shape = model_shape(machine.model or named_model(config))
-    smallest = _layout(config, shape, machine.devices, machine.memory)
+    smallest = smallest_fitting(config, shape, machine.devices, machine.memory)
     if smallest is None:
         raise UserError(
             f"{shape.name} does not fit {machine.devices} devices of {machine.memory / GIB:.0f} GiB in any layout: "
@@ -245,14 +246,6 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
     with atomic_path(out) as temporary:
         temporary.write_text(f"{line}\n{header}\n", encoding="utf-8")
     return line
-
-
-def _layout(config: Any, shape: ModelShape, devices: int, limit: int) -> tuple[Layout, Memory] | None:
-    def memory(of: Layout) -> Memory:
-        return memory_of(config, shape, of, Workload.of(config, of.rows))
-
-    smallest = smallest_layout(config, shape, devices, lambda of: fits(memory(of), limit))
-    return None if smallest is None else (smallest, memory(smallest))
 
 
 def _of_size(text: str, name: str) -> str:

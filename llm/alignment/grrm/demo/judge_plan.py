@@ -187,7 +187,7 @@ class PolicyPlan:
         return Stage(
             name="convert",
             title="training files",
-            command=layout.module("prepare", "convert", "--data", layout.train_parquet, "--out", folder, *options),
+            command=layout.grrm("data", "convert", layout.train_parquet, folder, *options),
             folder=folder,
             inputs=[layout.train_parquet],
             outputs=[folder / "sft.jsonl", folder / "rl.jsonl"],

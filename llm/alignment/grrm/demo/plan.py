@@ -56,7 +56,7 @@ class Plan:
         return Stage(
             name="corpus",
             title="corpus",
-            command=layout.module("prepare", "corpus", "--out", folder, *rows, *draw),
+            command=layout.grrm("data", "corpus", "phrases", folder, *rows, *draw),
             folder=folder,
             outputs=[layout.train_parquet, layout.heldout_parquet, layout.dev_parquet],
             ends_with_result=True,
@@ -69,7 +69,7 @@ class Plan:
         return Stage(
             name="tokenizer",
             title="tokenizer",
-            command=layout.module("prepare", "tokenizer", "--data", layout.train_parquet, "--out", folder, *options),
+            command=layout.grrm("data", "tokenizer", layout.train_parquet, folder, *options),
             folder=folder,
             inputs=[layout.train_parquet],
             outputs=[folder / "tokenizer.json"],

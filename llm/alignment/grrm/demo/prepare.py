@@ -1,4 +1,4 @@
-"""The demo's small stages as commands: `python -m grrm.demo.prepare corpus|rows|tokenizer|… …`."""
+"""The demo's stages that are no commands of `grrm`: `python -m grrm.demo.prepare rows|exact|held-out|untrained …`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,6 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.group()
 def main() -> None:
     """Make what the training stages need."""
-
-
-@main.command()
-@click.option("--out", type=FOLDER, required=True)
-@click.option("--train-rows", type=int, required=True)
-@click.option("--heldout-rows", type=int, required=True)
-@click.option("--dev-rows", type=int, required=True)
-@click.option("--languages", required=True, help="Two-letter codes, separated by commas.")
-@click.option("--seed", type=int, required=True)
-def corpus(out: Path, train_rows: int, heldout_rows: int, dev_rows: int, languages: str, seed: int) -> None:
-    """Word dates, amounts, measures and places in pairs of languages: train, heldout and dev.parquet."""
-    from grrm.data.corpora.phrases import build_phrases
-
-    files = build_phrases(out, train_rows, heldout_rows, tuple(languages.split(",")), seed, dev_rows=dev_rows)
-    click.echo(f"{files.n_train} rows to train on, {files.n_dev} to choose on, {files.n_heldout} to report on")
 
 
 @main.command()
@@ -68,30 +53,6 @@ def exact(path: Path, out: Path) -> None:
     kinds = [(name, table.schema.field(name).type) for name in names]
     write_rows(out, rows, pa.schema([*kinds, ("scores", pa.list_(pa.float64()))]))
     click.echo(f"{len(rows)} groups")
-
-
-@main.command()
-@click.option("--data", type=FILE, required=True)
-@click.option("--out", type=FOLDER, required=True)
-@click.option("--vocab-size", type=int, required=True)
-@click.option("--prompt-type", required=True)
-def tokenizer(data: Path, out: Path, vocab_size: int, prompt_type: str) -> None:
-    """Train a byte-level BPE on the training rows."""
-    from grrm.data.bpe import corpus_texts, prompt_frames, train_bpe
-
-    train_bpe(corpus_texts(data, prompt_type), out, vocab_size, prompt_frames(prompt_type))
-
-
-@main.command()
-@click.option("--data", type=FILE, required=True)
-@click.option("--out", type=FOLDER, required=True)
-@click.option("--prompt-type", required=True)
-def convert(data: Path, out: Path, prompt_type: str) -> None:
-    """Turn the training rows into sft.jsonl and rl.jsonl."""
-    from grrm.data.convert import convert_to_sft, convert_to_src_tgt
-
-    for make, name in ((convert_to_sft, "sft.jsonl"), (convert_to_src_tgt, "rl.jsonl")):
-        click.echo(make(data, out / name, prompt_type).summary())
 
 
 @main.command("held-out")

@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -90,21 +90,22 @@ def show_figure(figure: Mapping[str, Any] | None, scale: float = 1.0, digits: in
 
 
 def policy_figures(results: Results, decoding: str, field: str) -> dict[str, dict[str, Any]]:
-    """`over_seeds` of one field of the scores ("sampled" or "greedy") for every policy that was evaluated."""
-    return {
-        policy: over_seeds([by_seed[seed][decoding][field] for seed in sorted(by_seed)])
-        for policy, by_seed in results.scores.items()
-        if by_seed
-    }
+    """`over_seeds` of one field of the scores ("sampled" or "greedy") for every policy; of an interval the mean."""
+
+    def number(scores: Mapping[str, Any]) -> float:
+        value = scores[decoding][field]
+        return float(value["mean"] if isinstance(value, Mapping) else value)
+
+    return _of_policies(results, number)
 
 
-def kl_figures(results: Results) -> dict[str, dict[str, Any]]:
-    """`over_seeds` of the KL divergence to the SFT policy, nats per sampled token, where it was measured."""
-    measured = {
-        policy: [by_seed[seed]["kl_to_reference"] for seed in sorted(by_seed) if "kl_to_reference" in by_seed[seed]]
+def _of_policies(results: Results, number: Callable[[Mapping[str, Any]], float | None]) -> dict[str, dict[str, Any]]:
+    """`over_seeds` of a number for every policy that has scores with it."""
+    numbers = {
+        policy: [value for seed in sorted(by_seed) if (value := number(by_seed[seed])) is not None]
         for policy, by_seed in results.scores.items()
     }
-    return {policy: over_seeds(values) for policy, values in measured.items() if values}
+    return {policy: over_seeds(values) for policy, values in numbers.items() if values}
 
 
 def ranking_figures(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
@@ -191,18 +192,16 @@ def summarise(results: Results) -> dict[str, Any]:
     `chrf` is the corpus chrF of samples at temperature 1, `chrf_greedy` that of greedy decoding; `chrf_sentence` and
     `chrf_sentence_greedy` are means over sentences; all from 0 to 100. `ranking` is empty unless rankers were trained.
     """
-    chrf, greedy = policy_figures(results, "sampled", "chrf"), policy_figures(results, "greedy", "chrf")
     complete = [run for run in results.settings.rl_runs if _same_seeds(results, SFT, run)]
     return {
-        "chrf": chrf,
-        "chrf_greedy": greedy,
-        "chrf_sentence": _sentence_figures(results, "sampled"),
-        "chrf_sentence_greedy": _sentence_figures(results, "greedy"),
-        "exact_match": policy_figures(results, "sampled", "exact_match"),
-        "exact_match_greedy": policy_figures(results, "greedy", "exact_match"),
+        **{
+            f"{field}{ending}": policy_figures(results, decoding, field)
+            for field in ("chrf", "chrf_sentence", "exact_match")
+            for decoding, ending in (("sampled", ""), ("greedy", "_greedy"))
+        },
         "response_length": policy_figures(results, "sampled", "length_mean"),
         "unparsable": policy_figures(results, "sampled", "unparsable"),
-        "kl_to_sft": kl_figures(results),
+        "kl_to_sft": _of_policies(results, lambda scores: scores.get("kl_to_reference")),
         "ranking": ranking_figures(results),
         "chosen_ranker": {str(seed): name for seed, name in results.chosen.items()},
         "learned": {name: verdict(results, name) for name in complete},
@@ -233,14 +232,6 @@ def mean_curve(by_seed: Mapping[int, list[dict[str, Any]]], key: str) -> dict[in
             if isinstance(value, (int, float)) and math.isfinite(value):
                 values.setdefault(int(record["step"]), []).append(float(value))
     return dict(sorted(values.items()))
-
-
-def _sentence_figures(results: Results, decoding: str) -> dict[str, Any]:
-    return {
-        policy: over_seeds([by_seed[seed][decoding]["chrf_sentence"]["mean"] for seed in sorted(by_seed)])
-        for policy, by_seed in results.scores.items()
-        if by_seed
-    }
 
 
 def _same_seeds(results: Results, first: str, second: str) -> bool:

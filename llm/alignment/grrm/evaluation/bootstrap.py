@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,12 @@ def bootstrap_ratio(
     if interval is None:
         raise ValueError("cannot resample values that are not finite")
     return interval
+
+
+def bootstrap_share(earned: NDArray[Any], counted: NDArray[Any], *, n_resamples: int, seed: int) -> Interval | None:
+    """`bootstrap_ratio` of the rows that count for something; None where none does."""
+    used = counted > 0
+    return bootstrap_ratio(earned[used], counted[used], n_resamples=n_resamples, seed=seed) if used.any() else None
 
 
 def bootstrap_of_sums(

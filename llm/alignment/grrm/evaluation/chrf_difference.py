@@ -6,17 +6,13 @@ the difference.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
 from grrm.evaluation.bootstrap import Interval, resampled_rows
-
-_ORDER, _BETA = CHRF.CHAR_ORDER, CHRF.BETA
 
 Hypotheses = Sequence[str | None]
 
@@ -43,11 +39,14 @@ def chrf_difference(
     if any(len(texts) != len(references) for texts in (*before, *after)):
         raise ValueError(f"need one output of every run for each of the {len(references)} references")
     n_rows, n_runs = len(references), len(before)
-    counts = np.stack([_counts(texts, references) for texts in (*before, *after)], axis=1)
+    metric = CHRF()
+    texts = ([text or "" for text in of_run] for of_run in (*before, *after))
+    # As sacrebleu's own significance tests have them: counts of n-grams [rows, runs, counts], whose sums are a corpus'.
+    counts = np.stack([metric._extract_corpus_statistics(of_run, [list(references)]) for of_run in texts], axis=1)
 
     def difference(times: NDArray[np.int64]) -> float:
-        scores = _chrf(np.tensordot(times, counts, axes=1))
-        return float(scores[n_runs:].mean() - scores[:n_runs].mean())
+        scores = [metric._compute_f_score(sums) for sums in np.tensordot(times, counts, axes=1).tolist()]
+        return sum(scores[n_runs:]) / n_runs - sum(scores[:n_runs]) / n_runs
 
     resampled = (
         difference(np.bincount(rows, minlength=n_rows))
@@ -56,34 +55,3 @@ def chrf_difference(
     )
     low, high = np.quantile(list(resampled), [(1 - level) / 2, (1 + level) / 2])
     return Interval(difference(np.ones(n_rows, dtype=np.int64)), float(low), float(high))
-
-
-def _counts(texts: Hypotheses, references: Sequence[str]) -> NDArray[np.float64]:
-    """Character n-grams of each output, of its reference, and in both: (rows, n-gram orders, 3).
-
-    As in sacrebleu, those of an order that the sentence's own reference is too short for do not count.
-    """
-    rows = []
-    for text, reference in zip(texts, references, strict=True):
-        of_both = zip(*(extract_all_char_ngrams(side, _ORDER) for side in (text or "", reference)), strict=True)
-        rows.append([_sizes(hypothesis if expected else expected, expected) for hypothesis, expected in of_both])
-    return np.asarray(rows, dtype=np.float64)
-
-
-def _sizes(hypothesis: Counter[str], reference: Counter[str]) -> list[int]:
-    return [sum(ngrams.values()) for ngrams in (hypothesis, reference, hypothesis & reference)]
-
-
-def _chrf(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """chrF2 (Popovic 2015) of summed counts (systems, n-gram orders, 3), one number per system.
-
-    As in sacrebleu, n-gram orders that one side lacks are left out.
-    """
-    hypothesis, reference, both = np.moveaxis(sums, -1, 0)
-    counted = (hypothesis > 0) & (reference > 0)
-    n_orders = np.maximum(counted.sum(axis=1), 1)
-    precision = (both / np.where(counted, hypothesis, 1)).sum(axis=1) / n_orders
-    recall = (both / np.where(counted, reference, 1)).sum(axis=1) / n_orders
-    weighted = _BETA**2 * precision + recall
-    scores: NDArray[np.float64] = 100 * (1 + _BETA**2) * precision * recall / np.where(weighted > 0, weighted, 1)
-    return scores

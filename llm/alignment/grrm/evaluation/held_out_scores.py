@@ -38,7 +38,7 @@ def held_out_scores(prompts: Sequence[TranslatedPrompt], *, has_greedy: bool, ha
 
     If prompts have a reference (`has_references` is False for references that are no translations), `eval_chrf` is
     their corpus chrF, `eval_bleu` their corpus BLEU, as a mean over target languages, both 0 to 100 and means over
-    passes as in `policy_eval`. Raises ValueError on no prompts.
+    passes, one translation of each prompt. Raises ValueError on no prompts.
     """
     if not prompts:
         raise ValueError("there are no held-out prompts to score")

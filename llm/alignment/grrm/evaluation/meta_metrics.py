@@ -13,37 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from grrm.evaluation.bootstrap import Interval, bootstrap_interval, bootstrap_of_sums, bootstrap_ratio
+from grrm.evaluation.bootstrap import Interval, bootstrap_interval, bootstrap_of_sums, bootstrap_share
 from grrm.evaluation.candidate_pairs import (
     Floats,
-    Indexes,
-    Mask,
-    flat_scores,
-    order_differences,
+    calibrated_pairs,
+    from_row_mean,
     pair_differences,
     scaled,
-    sums_by_group,
+    tau_b_by_row,
 )
-from grrm.evaluation.ranking import JudgedGroup, score_ranking
-from grrm.evaluation.soft_accuracy import soft_pairwise_accuracy, soft_sample_accuracy
+from grrm.evaluation.ranking import JudgedGroup, both_scores, score_ranking
+from grrm.evaluation.soft_accuracy import scores_in_orders, soft_pairwise_accuracy, soft_sample_accuracy
 from grrm.gqm.groups import Verdict
-
-_ROUNDING = 1e-12  # of a sum of weights: thresholds that gain the same but for rounding count as equal
-
-
-def calibrated_threshold(distance: Floats, gold_tied: Mask, ordered: Mask, weights: Floats) -> float:
-    """Return the smallest e of 0 and all distances that maximises the weight of the pairs that are right.
-
-    Pairs [pairs] are tied where their distance, the absolute difference of their scores, is e or less; then a pair of
-    equal gold is right. All others are right where they are `ordered` as gold has them. One sort and one sum replace
-    the search over thresholds.
-    """
-    by_distance = np.argsort(distance)
-    gains = (weights * (gold_tied.astype(np.float64) - ordered))[by_distance]  # of tying one more pair
-    candidates = np.unique(np.append(distance, 0.0))
-    n_tied = np.searchsorted(distance[by_distance], candidates, side="right")
-    gain = np.append(0.0, np.cumsum(gains))[n_tied]
-    return float(candidates[int(np.argmax(gain >= gain.max() - _ROUNDING * weights.sum()))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +75,21 @@ def tie_calibrated_accuracy(
     2305.14324) also takes the mean of the groups' accuracies; every pair weighs the same in ours, as in
     `score_ranking`.
     """
-    group, gold, judged = _scored_pairs(groups)
-    if not len(group):
+    pairs = calibrated_pairs(*both_scores(groups), by_source=False)
+    if pairs is None:
         return None, None
-    distance, gold_tied, ordered = np.abs(judged), gold == 0, gold * np.sign(judged) > 0
-    threshold = calibrated_threshold(distance, gold_tied, ordered, np.ones(len(distance)))
-    right = np.where(distance <= threshold, gold_tied, ordered)
-    earned, counted = (sums_by_group(group, flags, len(groups)) for flags in (right, np.ones(len(group))))
-    used = counted > 0
-    return bootstrap_ratio(earned[used], counted[used], n_resamples=n_resamples, seed=seed), threshold
+    right, counted = pairs.right.sum(axis=1), pairs.scored.sum(axis=1)
+    return bootstrap_share(right, counted, n_resamples=n_resamples, seed=seed), pairs.threshold
 
 
 def kendall_tau_b(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
-    """Mean over groups of Kendall's tau-b = (C - D) / sqrt(P1 * P2), from -1 to 1 (Kendall 1945).
+    """Mean over groups of Kendall's tau-b, from -1 to 1: see `tau_b_by_row`.
 
-    C and D count a group's pairs in the same and in opposite order, P1 and P2 those of different gold and of different
-    judged scores. A group that gold or judge ties as a whole has no tau-b and is left out.
+    A group that gold or judge ties as a whole has no tau-b and is left out.
     """
-    group, gold, judged = _scored_pairs(groups)
-    signs = np.sign(gold), np.sign(judged)
-    agreement = sums_by_group(group, signs[0] * signs[1], len(groups))
-    untied = np.prod([sums_by_group(group, sign != 0, len(groups)) for sign in signs], axis=0)
-    defined = untied > 0
-    if not defined.any():
-        return None
-    taus = agreement[defined] / np.sqrt(untied[defined])
-    return bootstrap_interval(taus, n_resamples=n_resamples, seed=seed)
+    taus = tau_b_by_row(*both_scores(groups))
+    taus = taus[~np.isnan(taus)]
+    return bootstrap_interval(taus, n_resamples=n_resamples, seed=seed) if len(taus) else None
 
 
 def correlation(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
@@ -129,13 +99,12 @@ def correlation(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed:
     group's candidates that have both. It measures differences within a group, which make the advantages of
     group-relative RL; differences between groups play no part. Undefined if gold or judge do not vary within any group.
     """
-    group, gold = flat_scores([judgement.gold for judgement in groups])
-    _, judged = flat_scores([judgement.judged for judgement in groups])
-    scored = ~np.isnan(gold) & ~np.isnan(judged)
+    gold_PG, judged_PG = both_scores(groups)
+    scored = ~np.isnan(gold_PG) & ~np.isnan(judged_PG)
     if not scored.any():
         return None
-    x, y = (_from_group_mean(group[scored], scaled(scores[scored])) for scores in (gold, judged))
-    sums = [sums_by_group(group[scored], product, len(groups)) for product in (x * y, x * x, y * y)]
+    x, y = (from_row_mean(scaled(scores), scored) for scores in (gold_PG, judged_PG))
+    sums = [product.sum(axis=1) for product in (x * y, x * x, y * y)]
     return bootstrap_of_sums(_pearson, *sums, n_resamples=n_resamples, seed=seed)
 
 
@@ -145,32 +114,13 @@ def order_consistency(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000,
     Zheng et al. 2023 (arXiv 2306.05685) ask the same of judges of two answers, in both orders. It counts every pair of
     candidates that both orders of a group score, whatever its gold; groups that were judged in one order have none.
     """
-    group, orders = order_differences(
-        [judgement.orders for judgement in groups], [len(judgement.gold) for judgement in groups]
-    )
+    orders = np.sign(pair_differences(scores_in_orders([judgement.orders for judgement in groups])))
     same, both = np.zeros(len(groups)), np.zeros(len(groups))
-    for first, second in combinations(np.sign(orders), 2):
+    for first, second in combinations(orders, 2):
         scored = ~np.isnan(first) & ~np.isnan(second)
-        same += sums_by_group(group, scored & (first == second), len(groups))
-        both += sums_by_group(group, scored, len(groups))
-    used = both > 0
-    return bootstrap_ratio(same[used], both[used], n_resamples=n_resamples, seed=seed) if used.any() else None
-
-
-def _scored_pairs(groups: Sequence[JudgedGroup]) -> tuple[Indexes, Floats, Floats]:
-    """Group, gold and judged difference of every pair that has both [pairs]."""
-    group, gold = pair_differences([judgement.gold for judgement in groups])
-    _, judged = pair_differences([judgement.judged for judgement in groups])
-    scored = ~np.isnan(gold) & ~np.isnan(judged)
-    return group[scored], gold[scored], judged[scored]
-
-
-def _from_group_mean(group: Indexes, scores: Floats) -> Floats:
-    """Scores minus the mean of their group [candidates]: exactly 0 where all of a group are equal."""
-    _, first, member = np.unique(group, return_index=True, return_inverse=True)
-    shifted = scores - scores[first][member]
-    deviations: Floats = shifted - (np.bincount(member, weights=shifted) / np.bincount(member))[member]
-    return deviations
+        same += (scored & (first == second)).sum(axis=1)
+        both += scored.sum(axis=1)
+    return bootstrap_share(same, both, n_resamples=n_resamples, seed=seed)
 
 
 def _pearson(xy: Floats, xx: Floats, yy: Floats) -> Floats:

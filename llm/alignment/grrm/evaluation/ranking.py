@@ -14,8 +14,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from grrm.errors import UserError
-from grrm.evaluation.bootstrap import Interval, bootstrap_of_sums, bootstrap_ratio
-from grrm.evaluation.candidate_pairs import Floats, pair_differences, sums_by_group
+from grrm.evaluation.bootstrap import Interval, bootstrap_of_sums, bootstrap_share
+from grrm.evaluation.candidate_pairs import Floats, both_differences, score_array
 
 TieRule = Literal["wrong", "half", "skip"]
 UnscoredRule = Literal["skip", "wrong", "half"]
@@ -84,12 +84,16 @@ class RankingScores:
 
 def count_pairs(groups: Sequence[JudgedGroup], gold_ties: GoldTieRule = "skip") -> PairCounts:
     """The counts of each group; with "count", a pair of equal gold counts and is right when the judge ties it too."""
-    group, gold = pair_differences([judgement.gold for judgement in groups])
-    _, judged = pair_differences([judgement.judged for judgement in groups])
+    gold, judged, scored = both_differences(*both_scores(groups))
     counts = ~np.isnan(gold) if gold_ties == "count" else ~np.isnan(gold) & (gold != 0)
-    scored = counts & ~np.isnan(judged)
+    scored &= counts
     flags = (counts, scored, scored & (np.sign(gold) == np.sign(judged)), scored & (gold != 0) & (judged == 0))
-    return PairCounts(*(sums_by_group(group, flag, len(groups)) for flag in flags))
+    return PairCounts(*(flag.sum(axis=1, dtype=np.float64) for flag in flags))
+
+
+def both_scores(groups: Sequence[JudgedGroup]) -> tuple[Floats, Floats]:
+    """Gold and judged scores [P, G]."""
+    return score_array([group.gold for group in groups]), score_array([group.judged for group in groups])
 
 
 def credit(counts: PairCounts, ties: TieRule, unscored: UnscoredRule) -> tuple[Floats, Floats]:
@@ -125,12 +129,9 @@ def score_ranking(
         )
     counts = count_pairs(groups, gold_ties)
     earned, counted = credit(counts, ties, unscored)
-    used = counted > 0
     n_pairs, n_judged = int(counts.pairs.sum()), int(counts.judged.sum())
     return RankingScores(
-        accuracy=bootstrap_ratio(earned[used], counted[used], n_resamples=n_resamples, seed=seed)
-        if used.any()
-        else None,
+        accuracy=bootstrap_share(earned, counted, n_resamples=n_resamples, seed=seed),
         n_groups=len(groups),
         n_pairs=n_pairs,
         coverage=_share(n_judged, n_pairs),

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from grrm.evaluation.bootstrap import Interval, bootstrap_ratio
-from grrm.evaluation.candidate_pairs import Floats, order_differences, pair_differences, scaled, sums_by_group
+from grrm.evaluation.bootstrap import Interval, bootstrap_share
+from grrm.evaluation.candidate_pairs import Floats, Scores, pair_differences, scaled, score_array
 from grrm.evaluation.ranking import JudgedGroup
 
 _SIGNS_PER_BLOCK = 1 << 22  # bounds the memory of the drawn signs
@@ -41,8 +41,7 @@ def soft_accuracy_of_systems(
 
     Where permutations are drawn, those of the seed 4 are the ones that mt-metrics-eval draws.
     """
-    first, second = np.triu_indices(gold_PG.shape[1], 1)
-    apart = [scores[:, first] - scores[:, second] for scores in (gold_PG, judged_PG)]
+    apart = [pair_differences(scores) for scores in (gold_PG, judged_PG)]
     common = ~np.isnan(apart[0] + apart[1])
     compared, used = common.any(axis=0), common.any(axis=1)
     if not compared.any():
@@ -89,17 +88,23 @@ def soft_sample_accuracy(groups: Sequence[JudgedGroup], *, n_resamples: int = 10
     p_judged is over the orders in which the group was judged. With a single judgement this is the accuracy with ties
     counted half. Pairs that no judgement scores are left out.
     """
-    group, gold = pair_differences([judgement.gold for judgement in groups])
-    orders = [judgement.orders or [judgement.judged] for judgement in groups]
-    _, judged = order_differences(orders, [len(judgement.gold) for judgement in groups])
+    gold = pair_differences(score_array([judgement.gold for judgement in groups]))
+    judged = pair_differences(scores_in_orders([judgement.orders or [judgement.judged] for judgement in groups]))
     scored = ~np.isnan(judged) & ~np.isnan(gold) & (gold != 0)
     n_judgements = scored.sum(axis=0)
     for_gold = np.where(scored, (1 + np.sign(gold) * np.sign(judged)) / 2, 0.0).sum(axis=0)
-    counted = n_judgements > 0
-    agreement = for_gold[counted] / n_judgements[counted]
-    earned, pairs = (sums_by_group(group[counted], x, len(groups)) for x in (agreement, np.ones(len(agreement))))
-    used = pairs > 0
-    return bootstrap_ratio(earned[used], pairs[used], n_resamples=n_resamples, seed=seed) if used.any() else None
+    earned = (for_gold / np.maximum(n_judgements, 1)).sum(axis=1)
+    return bootstrap_share(earned, (n_judgements > 0).sum(axis=1), n_resamples=n_resamples, seed=seed)
+
+
+def scores_in_orders(orders: Sequence[Sequence[Scores]]) -> Floats:
+    """The scores [orders, P, G] of groups that were judged in several orders, NaN where one was judged in fewer."""
+    several = [score_array(own) for own in orders]
+    shape = [max((array.shape[axis] for array in several), default=0) for axis in (0, 1)]
+    scores = np.full((shape[0], len(orders), shape[1]), np.nan)
+    for row, array in enumerate(several):
+        scores[: array.shape[0], row, : array.shape[1]] = array
+    return scores
 
 
 def _by_system(groups: Sequence[JudgedGroup]) -> tuple[Floats, Floats]:

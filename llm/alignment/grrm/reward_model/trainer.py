@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from grrm.config import RewardModelConfig
 from grrm.evaluation.bootstrap import Interval
-from grrm.evaluation.candidate_pairs import pair_differences
+from grrm.evaluation.candidate_pairs import both_differences
 from grrm.evaluation.meta_metrics import correlation
-from grrm.evaluation.ranking import JudgedGroup, score_ranking
+from grrm.evaluation.ranking import JudgedGroup, both_scores, score_ranking
 from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.loss import count_pairs, group_loss
@@ -32,9 +32,8 @@ MARGIN_EDGES = tuple(0.5 * step for step in range(-6, 7))
 
 def pair_margins(groups: Sequence[JudgedGroup]) -> NDArray[np.float64]:
     """Score of the better candidate minus that of the worse one [pairs], for every pair of different gold."""
-    _, gold = pair_differences([group.gold for group in groups])
-    _, judged = pair_differences([group.judged for group in groups])
-    return np.asarray((np.sign(gold) * judged)[gold != 0])
+    gold, judged, scored = both_differences(*both_scores(groups))
+    return np.asarray((np.sign(gold) * judged)[scored & (gold != 0)])
 
 
 def summary(groups: Sequence[JudgedGroup], loss: float) -> dict[str, float]:

@@ -66,7 +66,7 @@ def export_groups(
     from grrm.data.atomic import check_writable
     from grrm.evaluation.annotation.campaign import page_data, pearmut_campaign
     from grrm.evaluation.annotation.tasks import choose, distinct, with_context
-    from grrm.tracking.report.annotation_page import write_annotation_page
+    from grrm.tracking.report.page import write_annotation_page
 
     if page is None and pearmut is None:
         raise UserError("nothing to write; give --page FILE.html, --pearmut FILE.json or both")

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import factorial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.groups import integer_scores, read_groups
+from grrm.data.converters.groups import group_prompts, integer_scores, read_groups
 from grrm.data.converters.intake import with_contexts
-from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
-from grrm.data.converters.prompt_columns import gqm_prompt_column, list_offsets
+from grrm.data.converters.output import (
+    DEFAULT_SEED,
+    MESSAGES,
+    SFT_SCHEMA,
+    Order,
+    conversation,
+    shuffled_order,
+    taught,
+    write_in_order,
+)
 from grrm.errors import UserError
 from grrm.gqm.groups import ranking_line
-from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED, display_name
+from grrm.gqm.languages import CANDIDATE_IDS, display_name
 from grrm.gqm.prompts import Span, check_prompt_type, decisive_spans, render_response, without_verdict
 
-SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 _EXTRA_INFO = pa.struct(
     [
         ("src_lang", pa.string()),
@@ -71,17 +79,14 @@ def convert_sft_gqm(
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
 
     def build(rows: Order) -> pa.Table:
-        batch = intake.table.take(rows)
-        source, src_lang, trg_lang, candidates, scores, analysis = (column.combine_chunks() for column in batch.columns)
+        groups = intake.table.take(rows).to_pylist()
         of_rows = [contexts[row] for row in rows.tolist()] if contexts else ()
-        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
-        verdicts = _verdicts(scores, prompt_type)
-        texts = [""] * len(analysis) if no_analysis else analysis.to_pylist()
-        analyses = [taught_analysis(text, prompt_type) for text in texts]
-        taught = list(zip(analyses, verdicts, strict=True))
-        messages = conversation(prompts, pa.array([text + verdict for text, verdict in taught], pa.string()))
-        decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in taught]
-        return pa.table([messages, pa.array(decisive)], names=[*SFT_SCHEMA.names, "decisive"])
+        prompts = group_prompts(groups, prompt_type, add_example, of_rows)
+        verdicts = [_verdict(integer_scores(group["scores"]), prompt_type) for group in groups]
+        analyses = ["" if no_analysis else taught_analysis(group["analysis"], prompt_type) for group in groups]
+        pairs = list(zip(analyses, verdicts, strict=True))
+        decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in pairs]
+        return taught(prompts, [text + verdict for text, verdict in pairs], decisive)
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
     return ConversionReport(out, written, intake.rejected)
@@ -92,15 +97,9 @@ def taught_analysis(analysis: str, prompt_type: str) -> str:
     return analysis if prompt_type == "score" else without_verdict(analysis)
 
 
-def _verdicts(scores: pa.ListArray, prompt_type: str) -> Iterator[str]:
-    as_bytes = integer_scores(scores).tobytes()  # one byte per score; a slice of them is a key of the cache
-    offsets = list_offsets(pc.list_value_length(scores).to_numpy()).tolist()
-    return (_verdict(as_bytes[start:end], prompt_type) for start, end in pairwise(offsets))
-
-
 @lru_cache(maxsize=65536)
-def _verdict(scores: bytes, prompt_type: str) -> str:
-    return render_response("", list(scores), prompt_type)
+def _verdict(scores: tuple[int, ...], prompt_type: str) -> str:
+    return render_response("", scores, prompt_type)
 
 
 @lru_cache(maxsize=65536)
@@ -147,58 +146,43 @@ def convert_rl_gqm(
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
     groups, arrangement_ids, arrangements = _plan(sizes, subgroup_augment, shuffle_augment, seed)
-    arranged = _Candidates(intake.table, arrangements)
 
     def build(rows: Order) -> pa.Table:
-        candidates, scores, indices = arranged.of(groups[rows], arrangement_ids[rows])
-        batch = intake.table.select(["src_text", "src_lang", "trg_lang", "analysis"]).take(groups[rows])
-        source, src_lang, trg_lang, analysis = (column.combine_chunks() for column in batch.columns)
+        orders = [arrangements[number] for number in arrangement_ids[rows].tolist()]
+        batch = intake.table.take(groups[rows]).to_pylist()
+        shown = [_arranged(group, *order) for group, order in zip(batch, orders, strict=True)]
         of_rows = [contexts[row] for row in groups[rows].tolist()] if contexts else ()
-        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
-        truths = pa.array([_ground_truth(key, prompt_type) for key in scores], pa.string())
-        if compat:
-            reordered = pa.array(arranged.is_reordered[arrangement_ids[rows]])
-            candidates = pc.if_else(reordered, pa.scalar(None, candidates.type), candidates)
-        extra = [_display_names(src_lang), _display_names(trg_lang), analysis, candidates, indices]
-        columns = [
-            pa.repeat(pa.scalar(f"TowerBlocks-MT-Ranking.{prompt_type}"), len(rows)),
-            conversation(prompts),
-            pa.repeat(pa.scalar("ranking"), len(rows)),
-            pa.StructArray.from_arrays([truths], ["ground_truth"]),
-            pa.StructArray.from_arrays(extra, [field.name for field in _EXTRA_INFO]),
-        ]
-        return pa.table(columns, names=RL_SCHEMA.names)
+        prompts = group_prompts(shown, prompt_type, add_example, of_rows)
+        columns = zip(prompts, shown, (order for _, order in orders), strict=True)
+        return pa.Table.from_pylist([_rl_row(*row, prompt_type, compat) for row in columns], RL_SCHEMA)
 
     written = write_in_order(out, RL_SCHEMA, shuffled_order(len(groups), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
-class _Candidates:
-    """The candidates of all groups, selected and ordered for a batch of output rows at once."""
+def _arranged(group: Mapping[str, Any], members: tuple[int, ...], order: tuple[int, ...]) -> dict[str, Any]:
+    """A group of these candidates of it, in this order of them."""
+    return {**group, **{name: [group[name][members[at]] for at in order] for name in ("mt_texts", "scores")}}
 
-    def __init__(self, table: pa.Table, arrangements: list[Arrangement]) -> None:
-        texts, scores = (table[name].combine_chunks() for name in ("mt_texts", "scores"))
-        self._texts, self._scores = texts.flatten(), integer_scores(scores)
-        self._starts = np.concatenate([[0], np.cumsum(pc.list_value_length(texts).to_numpy())]).astype(np.int64)
-        self._lengths = np.array([len(order) for _, order in arrangements], dtype=np.int64)
-        self._orders = np.zeros((len(arrangements), MAX_CANDIDATES_TRAINED), dtype=np.int64)
-        self._members = np.zeros_like(self._orders)
-        for row, (members, order) in enumerate(arrangements):
-            self._orders[row, : len(order)] = order
-            self._members[row, : len(order)] = [members[position] for position in order]
-        self.is_reordered = np.array([order != tuple(range(len(order))) for _, order in arrangements])
 
-    def of(self, groups: Order, arrangement_ids: Order) -> tuple[pa.ListArray, list[bytes], pa.ListArray]:
-        """Lists of candidate texts, whole scores as one byte each, and lists of places in the (sub-)group."""
-        lengths = self._lengths[arrangement_ids]
-        is_filled = np.arange(MAX_CANDIDATES_TRAINED) < lengths[:, None]
-        picked = (self._starts[groups][:, None] + self._members[arrangement_ids])[is_filled]
-        offsets = list_offsets(lengths)
-        lists = pa.array(offsets)
-        texts = pa.ListArray.from_arrays(lists, self._texts.take(pa.array(picked)))
-        scores = self._scores[picked].tobytes()
-        keys = [scores[start:end] for start, end in pairwise(offsets.tolist())]
-        return texts, keys, pa.ListArray.from_arrays(lists, pa.array(self._orders[arrangement_ids][is_filled]))
+def _rl_row(
+    prompt: str, group: Mapping[str, Any], order: tuple[int, ...], prompt_type: str, compat: bool
+) -> dict[str, Any]:
+    """A row for reinforcement learning on a group whose candidates are in this order."""
+    lacks_texts = compat and order != tuple(range(len(order)))
+    return {
+        "data_source": f"TowerBlocks-MT-Ranking.{prompt_type}",
+        "prompt": conversation(prompt),
+        "ability": "ranking",
+        "reward_model": {"ground_truth": _ground_truth(integer_scores(group["scores"]), prompt_type)},
+        "extra_info": {
+            "src_lang": display_name(group["src_lang"]),
+            "trg_lang": display_name(group["trg_lang"]),
+            "analysis": group["analysis"],
+            "mt_texts": None if lacks_texts else group["mt_texts"],
+            "shuffle_indices": order,
+        },
+    }
 
 
 def _plan(sizes: list[int], subgroups: int, shuffles: int, seed: int) -> tuple[Order, Order, list[Arrangement]]:
@@ -243,13 +227,8 @@ def _orders(size: int, shuffles: int, draw: Random) -> Iterator[tuple[int, ...]]
             yield tuple(order)
 
 
-def _display_names(languages: pa.Array) -> pa.Array:
-    coded = languages.dictionary_encode()
-    return pa.array([display_name(language) for language in coded.dictionary.to_pylist()]).take(coded.indices)
-
-
 @lru_cache(maxsize=65536)
-def _ground_truth(scores: bytes, prompt_type: str) -> str:
+def _ground_truth(scores: tuple[int, ...], prompt_type: str) -> str:
     """The truth for the ranking reward: a ranking line, or the scores by identifier as JSON."""
     by_id = dict(zip(CANDIDATE_IDS, scores, strict=False))
     return ranking_line(by_id) if prompt_type == "ranking" else json.dumps(by_id)

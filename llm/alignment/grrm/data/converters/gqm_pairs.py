@@ -11,11 +11,10 @@ from typing import Literal
 import pyarrow as pa
 
 from grrm.data.convert import ConversionReport, RejectedRow
-from grrm.data.converters.gqm import SFT_SCHEMA, taught_analysis
-from grrm.data.converters.groups import integer_scores, read_groups
+from grrm.data.converters.gqm import taught_analysis
+from grrm.data.converters.groups import group_prompts, integer_scores, read_groups
 from grrm.data.converters.intake import Intake, with_contexts
-from grrm.data.converters.output import DEFAULT_SEED, Order, conversation, shuffled_order, write_in_order
-from grrm.data.converters.prompt_columns import gqm_prompt_column
+from grrm.data.converters.output import DEFAULT_SEED, SFT_SCHEMA, Order, shuffled_order, taught, write_in_order
 from grrm.errors import UserError
 from grrm.gqm.prompts import check_prompt_type, pairwise_prompt, render_response
 
@@ -52,7 +51,7 @@ def convert_pairs_gqm(
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet only")
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
-    all_scores = _scores_of_groups(intake.table["scores"].combine_chunks())
+    all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
     rng = Random(seed)
     chosen = [(group, pair) for group, scores in enumerate(all_scores) for pair in swapped(scores, swaps, choose, rng)]
     if not chosen:
@@ -62,13 +61,12 @@ def convert_pairs_gqm(
 
     def build(rows: Order) -> pa.Table:
         picked = [chosen[row] for row in rows.tolist()]
-        batch = shown.take([group for group, _ in picked])
-        source, src_lang, trg_lang, candidates = (column.combine_chunks() for column in batch.columns)
+        groups = shown.take([group for group, _ in picked]).to_pylist()
         of_rows = [contexts[group] for group, _ in picked] if contexts else ()
-        prompts = gqm_prompt_column(source, src_lang, trg_lang, candidates, prompt_type, add_example, of_rows)
+        prompts = group_prompts(groups, prompt_type, add_example, of_rows)
         verdicts = [_verdicts(analyses[group], all_scores[group], pair, prompt_type) for group, pair in picked]
         right, wrong = zip(*verdicts, strict=True)
-        return pa.table([prompts, pa.array(right), pa.array(wrong)], names=PAIR_SCHEMA.names)
+        return pa.table(dict(zip(PAIR_SCHEMA.names, (prompts, right, wrong), strict=True)))
 
     written = write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build)
     return ConversionReport(out, written, intake.rejected + _alike(all_scores, intake))
@@ -92,7 +90,7 @@ def convert_sft_pairwise(
     if pairs < 1:
         raise UserError(f"pairs is {pairs}; it must be at least 1")
     intake = read_groups(parquet, mt_key, score_key, None)
-    all_scores = _scores_of_groups(intake.table["scores"].combine_chunks())
+    all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
     rng = Random(seed)
     sampled = [
         (group, rng.sample(pair, 2))
@@ -110,9 +108,7 @@ def convert_sft_pairwise(
             both = (row["mt_texts"][first], row["mt_texts"][other])
             prompts.append(pairwise_prompt(row["src_text"], both, row["src_lang"], row["trg_lang"]))
             letters.append("A" if int(row["scores"][first]) > int(row["scores"][other]) else "B")
-        decisive = pa.array([[(0, 1)]] * len(letters))
-        messages = conversation(pa.array(prompts), pa.array(letters))
-        return pa.table([messages, decisive], names=[*SFT_SCHEMA.names, "decisive"])
+        return taught(prompts, letters, [[(0, 1)]] * len(letters))
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(sampled), seed), build)
     return ConversionReport(out, written, intake.rejected + _alike(all_scores, intake))
@@ -125,11 +121,6 @@ def swapped(scores: Sequence[int], n_swaps: int, choose: Choice, rng: Random) ->
     if choose == "gap":
         pairs.sort(key=lambda pair: -abs(scores[pair[0]] - scores[pair[1]]))
     return pairs[:n_swaps]
-
-
-def _scores_of_groups(scores: pa.ListArray) -> list[list[int]]:
-    numbers = iter(integer_scores(scores).tolist())
-    return [[next(numbers) for _ in of_group] for of_group in scores.to_pylist()]
 
 
 def _verdicts(analysis: str, scores: Sequence[int], pair: tuple[int, int], prompt_type: str) -> tuple[str, str]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from grrm.data.converters.intake import Intake, Kind, read_usable
+from grrm.data.documents import Context
 from grrm.errors import UserError
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, group_prompt
+from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
+from grrm.gqm.prompts import gqm_prompt
 
 SCORED: dict[str, Kind] = {
     "src_text": "text",
@@ -48,9 +51,24 @@ def read_scored_groups(parquet: Path) -> Intake:
     return read_usable(parquet, SCORED, partial(_group_faults, "mt_texts", "scores"))
 
 
-def integer_scores(scores: pa.ListArray) -> npt.NDArray[np.int8]:
-    """All scores one after the other without their decimals: 7.9 becomes 7, as the released judges were trained."""
-    return np.asarray(scores.flatten().to_numpy(zero_copy_only=False)).astype(np.int8)
+def integer_scores(scores: Sequence[float]) -> tuple[int, ...]:
+    """The scores without their decimals: 7.9 becomes 7, as the released judges were trained."""
+    return tuple(map(int, scores))
+
+
+def group_prompts(
+    groups: Sequence[Mapping[str, Any]], prompt_type: str, add_example: bool, contexts: Sequence[Context] = ()
+) -> list[str]:
+    """The prompt of each group; with `contexts`, one of each, that which a judge with context is shown."""
+    prompts = []
+    for at, group in enumerate(groups):
+        source, texts, languages = group["src_text"], group["mt_texts"], (group["src_lang"], group["trg_lang"])
+        if contexts:
+            task = TranslationTask(source, *languages, context=contexts[at])
+            prompts.append(group_prompt(task, texts, prompt_type, add_example, MAX_CONTEXT_SEGMENTS))
+        else:
+            prompts.append(gqm_prompt(source, texts, *languages, prompt_type, add_example))
+    return prompts
 
 
 def _group_faults(mt_key: str, score_key: str, batch: pa.Table) -> Iterator[str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,17 +11,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.intake import read_usable
-from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
-from grrm.data.converters.prompt_columns import mt_prompt_column
+from grrm.data.converters.output import (
+    DEFAULT_SEED,
+    MESSAGES,
+    SFT_SCHEMA,
+    Order,
+    conversation,
+    shuffled_order,
+    write_in_order,
+)
 from grrm.data.documents import LOCATION, file_locations, with_location
 from grrm.errors import UserError
 from grrm.gqm.languages import TOWER_LANGS, language_code
+from grrm.gqm.mt_prompts import mt_prompt
 
-SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("src_lang", "trg_lang", "src_text", "trg_text")
@@ -52,10 +58,11 @@ def convert_sft_mt(
     )
 
     def build(rows: Order) -> pa.Table:
-        batch = intake.table.take(rows)
-        prompts = mt_prompt_column(*(batch[name].combine_chunks() for name in ("src_text", "src_lang", "trg_lang")))
-        stripped = pa.array([response.strip() for response in batch[response_key].to_pylist()], pa.string())
-        return pa.table([conversation(prompts, stripped)], schema=SFT_SCHEMA)
+        chats = [
+            conversation(mt_prompt(row["src_text"], row["src_lang"], row["trg_lang"]), row[response_key].strip())
+            for row in intake.table.take(rows).to_pylist()
+        ]
+        return pa.table([pa.array(chats, MESSAGES)], schema=SFT_SCHEMA)
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
     return ConversionReport(out, written, intake.rejected)
@@ -102,9 +109,14 @@ def convert_rl_mt(
     schema = with_location(TEST_SCHEMA if testset else TRAIN_SCHEMA, LOCATION if locations else ())
 
     def build(positions: Order) -> pa.Table:
-        batch = intake.table.take(rows[positions])
-        location = _location_columns(locations, rows[positions])
-        return _rows(batch, targets[positions], location, schema, keep_reference=compat)
+        batch = intake.table.take(rows[positions]).to_pylist()
+        built = [
+            _row(values, target, compat) for values, target in zip(batch, targets[positions].tolist(), strict=True)
+        ]
+        if locations:
+            for row, number in zip(built, rows[positions].tolist(), strict=True):
+                row |= dict(zip(LOCATION, locations[number], strict=True))
+        return pa.Table.from_pylist(built, schema)
 
     order = shuffled_order(len(rows), seed) if cross_lingual else np.arange(len(rows))
     written = write_in_order(out, schema, order, build)
@@ -150,29 +162,17 @@ def _third_languages(src_lang: str, trg_lang: str) -> list[int]:
     return [index for index, language in enumerate(TOWER_LANGS) if language not in (src_lang, trg_lang)]
 
 
-def _location_columns(locations: Sequence[Sequence[Any]], rows: Order) -> list[pa.Array]:
-    """Document and position of the rows; no column where the file has none."""
-    columns = zip(*(locations[row] for row in rows.tolist()), strict=True) if locations else ()
-    return [pa.array(values, kind) for values, kind in zip(columns, (pa.string(), pa.int64()), strict=False)]
-
-
-def _rows(
-    batch: pa.Table, targets: Targets, location: list[pa.Array], schema: pa.Schema, keep_reference: bool
-) -> pa.Table:
-    src_lang, trg_lang, source, reference = (column.combine_chunks() for column in batch.columns)
-    is_own = targets == _OWN_TARGET
-    sampled = pa.array(TOWER_LANGS, trg_lang.type).take(pa.array(targets, mask=is_own))
-    trg_lang = pc.coalesce(sampled, trg_lang)
-    reference = pc.if_else(pc.equal(pc.utf8_trim_whitespace(reference), ""), pa.scalar(None, reference.type), reference)
-    if not keep_reference:
-        reference = pc.if_else(pa.array(is_own), reference, pa.scalar(None, reference.type))
-    columns = [
-        conversation(mt_prompt_column(source, src_lang, trg_lang)),
-        pa.repeat(pa.scalar("translation"), len(is_own)),
-        pa.repeat(pa.scalar("towerblocks"), len(is_own)),
-        pa.StructArray.from_arrays([src_lang, trg_lang, source, reference], list(COLUMNS)),
-    ]
-    if "reward_model" in schema.names:
-        style = pa.repeat(pa.scalar("rule"), len(is_own))
-        columns.append(pa.StructArray.from_arrays([style, reference], ["style", "ground_truth"]))
-    return pa.table(columns + location, names=schema.names)
+def _row(values: Mapping[str, str | None], target: int, keep_reference: bool) -> dict[str, Any]:
+    """A row of a test set; one for training has no column reward_model. `target` as in `_augment`."""
+    is_own, info = target == _OWN_TARGET, {**values}
+    if not is_own:
+        info["trg_lang"] = TOWER_LANGS[target]
+    if not (is_own or keep_reference) or not (info["trg_text"] or "").strip():
+        info["trg_text"] = None
+    return {
+        "prompt": conversation(mt_prompt(str(info["src_text"]), str(info["src_lang"]), str(info["trg_lang"]))),
+        "ability": "translation",
+        "data_source": "towerblocks",
+        "extra_info": info,
+        "reward_model": {"style": "rule", "ground_truth": info["trg_text"]},
+    }

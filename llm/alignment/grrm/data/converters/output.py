@@ -6,7 +6,7 @@ Also the entry of such a file in `dataset_info.json`, LLaMA-Factory's list of da
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ from grrm.data.task_json import render_tgt
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
-from grrm.gqm.prompts import without_verdict
+from grrm.gqm.prompts import Span, without_verdict
 
 DEFAULT_SEED = 114514
 Order = npt.NDArray[np.int64]
 DATASET_INFO = "dataset_info.json"
 MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 
 
 def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
@@ -79,15 +80,15 @@ def _line_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
         )
 
 
-def conversation(*turns: pa.Array) -> pa.Array:
-    """One list of messages per row from one text column per turn: user first, then assistant."""
-    n_rows, n_turns = len(turns[0]), len(turns)
-    content = pa.concat_arrays([turn.cast(pa.string()) for turn in turns])
-    by_row = np.arange(n_rows * n_turns).reshape(n_turns, n_rows).T.ravel()  # turns of a row side by side
-    roles = pa.array(["user", "assistant"][:n_turns] * n_rows, pa.string())
-    messages = pa.StructArray.from_arrays([roles, content.take(pa.array(by_row))], ["role", "content"])
-    offsets = np.arange(0, n_rows * n_turns + 1, n_turns, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), messages)
+def conversation(*texts: str) -> list[dict[str, str]]:
+    """A row's messages from the text of each turn: user first, then assistant."""
+    return [{"role": role, "content": text} for role, text in zip(("user", "assistant"), texts, strict=False)]
+
+
+def taught(prompts: Iterable[str], replies: Iterable[str], decisive: Iterable[Sequence[Span]]) -> pa.Table:
+    """Conversations that teach a judge to reply, and where in each reply its judgement is."""
+    messages = [conversation(*turns) for turns in zip(prompts, replies, strict=True)]
+    return pa.table({"messages": pa.array(messages, MESSAGES), "decisive": pa.array(list(decisive))})
 
 
 def src_tgt(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,7 +15,16 @@ from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import integer_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable, with_contexts
-from grrm.data.converters.output import DEFAULT_SEED, MESSAGES, Order, conversation, shuffled_order, write_in_order
+from grrm.data.converters.output import (
+    DEFAULT_SEED,
+    MESSAGES,
+    SFT_SCHEMA,
+    Order,
+    conversation,
+    shuffled_order,
+    taught,
+    write_in_order,
+)
 from grrm.data.documents import Context
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
@@ -28,7 +35,6 @@ from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import Span, sqm_prompt
 from grrm.gqm.rubric import rubric_prompt
 
-SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
 RL_SCHEMA = pa.schema(
     [
         ("data_source", pa.string()),
@@ -121,23 +127,22 @@ def convert_sft_sqm(
     """
     intake = _read(parquet, mt_key, score_key, analyses_key, judge.needs_reference)
     intake, contexts = with_contexts(intake, parquet, context_segments)
-    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge, contexts)
+    candidates = _candidates(intake.table, mt_key, score_key, contexts)
     analyses = None if analyses_key is None else intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
     def response(at: int) -> tuple[str, list[Span]]:
         """The text, and where in it the score is."""
         before = "" if analyses is None else f"{analyses[at].strip()}\n\n"
-        score, reply = str(scores[at]), judge.reply(int(scores[at]))
-        start = len(before) + reply.index(score)
-        return before + reply, [(start, start + len(score))]
+        score = candidates[at][2]
+        reply = judge.reply(score)
+        start = len(before) + reply.index(str(score))
+        return before + reply, [(start, start + len(str(score)))]
 
     def build(chosen: Order) -> pa.Table:
-        responses, decisive = zip(*(response(at) for at in chosen.tolist()), strict=True)
-        prompts = [prompt_of(at) for at in chosen.tolist()]
-        messages = conversation(pa.array(prompts), pa.array(responses, pa.string()))
-        return pa.table([messages, pa.array(decisive)], names=[*SFT_SCHEMA.names, "decisive"])
+        responses, decisive = zip(*map(response, chosen.tolist()), strict=True)
+        return taught([judge.prompt(*candidates[at][:2]) for at in chosen.tolist()], responses, decisive)
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(scores), seed), build)
+    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(candidates), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -157,20 +162,21 @@ def convert_rl_sqm(
     """
     intake = _read(parquet, mt_key, score_key, None, judge.needs_reference)
     intake, contexts = with_contexts(intake, parquet, context_segments)
-    prompt_of, scores = _candidates(intake.table, mt_key, score_key, judge, contexts)
+    candidates = _candidates(intake.table, mt_key, score_key, contexts)
 
     def build(chosen: Order) -> pa.Table:
-        prompts = [prompt_of(at) for at in chosen.tolist()]
-        truths = pa.array([judge.truth(int(scores[at])) for at in chosen.tolist()], pa.string())
-        columns = [
-            pa.repeat(pa.scalar(judge.data_source), len(chosen)),
-            conversation(pa.array(prompts)),
-            pa.repeat(pa.scalar("ranking"), len(chosen)),
-            pa.StructArray.from_arrays([truths], ["ground_truth"]),
+        rows = [
+            {
+                "data_source": judge.data_source,
+                "prompt": conversation(judge.prompt(task, text)),
+                "ability": "ranking",
+                "reward_model": {"ground_truth": judge.truth(score)},
+            }
+            for task, text, score in (candidates[at] for at in chosen.tolist())
         ]
-        return pa.table(columns, names=RL_SCHEMA.names)
+        return pa.Table.from_pylist(rows, RL_SCHEMA)
 
-    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(scores), seed), build)
+    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(candidates), seed), build)
     return ConversionReport(out, written, intake.rejected)
 
 
@@ -227,19 +233,18 @@ def _fault(scores: list[float | None] | None, counts: list[int | None], names: l
 
 
 def _candidates(
-    table: pa.Table, mt_key: str, score_key: str, judge: SingleJudge, contexts: Sequence[Context]
-) -> tuple[Callable[[int], str], npt.NDArray[np.int8]]:
-    """Of all candidates, counted through the rows: what makes the prompt of one, and their whole scores."""
-    lists = table[mt_key].combine_chunks()
-    rows, texts = pc.list_parent_indices(lists).to_pylist(), lists.flatten().to_pylist()
+    table: pa.Table, mt_key: str, score_key: str, contexts: Sequence[Context]
+) -> list[tuple[TranslationTask, str, int]]:
+    """Task, text and whole score of all candidates, counted through the rows."""
     tasks = _tasks(table)
     if contexts:
         tasks = [replace(task, context=context) for task, context in zip(tasks, contexts, strict=True)]
-
-    def prompt_of(candidate: int) -> str:
-        return judge.prompt(tasks[rows[candidate]], texts[candidate])
-
-    return prompt_of, integer_scores(table[score_key].combine_chunks())
+    columns = zip(tasks, table[mt_key].to_pylist(), table[score_key].to_pylist(), strict=True)
+    return [
+        (task, text, score)
+        for task, texts, scores in columns
+        for text, score in zip(texts, integer_scores(scores), strict=True)
+    ]
 
 
 def _tasks(table: pa.Table) -> list[TranslationTask]:

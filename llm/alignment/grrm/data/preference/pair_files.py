@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,9 +43,32 @@ def pair_file(folder: Path, src_lang: str, trg_lang: str) -> Path:
     return folder / f"{src_lang}2{trg_lang}.parquet"
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """True for a column of texts, or of nothing but nulls."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+def check_columns(path: Path, contents: Mapping[str, str], remedy: str) -> None:
+    """Check that each column of a file with rows holds "text", "lists of texts" or "lists of numbers", as named.
+
+    Raises UserError, with `remedy` where a column is missing, for one of another type, and a file that is not parquet.
+    """
+    with open_parquet(path, contents) as file:
+        schema = file.schema_arrow
+        if not file.metadata.num_rows:  # a language pair that the seed has no rows of, never sampled
+            return
+    if missing := [name for name in contents if name not in schema.names]:
+        names = ", ".join(schema.names) or "none"
+        raise UserError(f"{path} lacks column {', '.join(missing)} (found: {names}); {remedy}")
+    for name, content in contents.items():
+        kind = schema.field(name).type
+        member = kind.value_type if is_list(kind) else None
+        if not _is_of(kind if content == "text" else member, content):
+            raise UserError(f"{path} has {kind} in column {name}; it must hold {content}")
+
+
+def _is_of(kind: pa.DataType | None, content: str) -> bool:
+    """True for values of a type that such a column may have, or nothing but nulls."""
+    if kind is None or pa.types.is_null(kind):
+        return kind is not None
+    if content == "lists of numbers":
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -18,7 +18,7 @@ from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.output import DEFAULT_SEED, shuffled_order, write_in_order
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.data.preference.matrix import language_matrices
-from grrm.data.preference.pair_files import is_list, is_text, pair_files
+from grrm.data.preference.pair_files import check_columns, pair_files
 from grrm.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -99,8 +99,13 @@ def write_pairs(
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
     rules, columns = rules or PairRules(), columns or {}
     files = pair_files(folder)
+    contents = {
+        mt_texts_key: "lists of texts",
+        score_key: "lists of numbers",
+        **dict.fromkeys(columns.values(), "text"),
+    }
     for path in files:
-        _check_columns(path, mt_texts_key, score_key, columns)
+        check_columns(path, contents, "sample and score it first, or name yours with the options")
     builder = _PairBuilder(mt_texts_key, score_key, rules, columns)
     tables = [builder.of_file(path) for path in tqdm(files, desc="pairs", unit="file", disable=None)]
     table = pa.concat_tables(tables).combine_chunks()
@@ -126,31 +131,6 @@ def _matrices(table: pa.Table) -> str:
         return f"Total samples: {table.num_rows}"
     counted = table.group_by(["src_lang", "trg_lang"]).aggregate([([], "count_all")]).to_pylist()
     return language_matrices({(str(row["src_lang"]), str(row["trg_lang"])): row["count_all"] for row in counted})
-
-
-def _check_columns(path: Path, mt_texts_key: str, score_key: str, columns: dict[str, str]) -> None:
-    columns_read = [mt_texts_key, score_key, *columns.values()]
-    with open_parquet(path, columns_read) as file:
-        schema = file.schema_arrow
-        if not file.metadata.num_rows:  # a language pair that the seed has no rows of, never sampled
-            return
-    missing = [name for name in columns_read if name not in schema.names]
-    if missing:
-        raise UserError(
-            f"{path} lacks column {', '.join(missing)} (found: {', '.join(schema.names) or 'none'}); sample and score "
-            "it first, or name yours with the options"
-        )
-    for name, test, noun in ((mt_texts_key, is_text, "texts"), (score_key, _is_number, "numbers")):
-        kind = schema.field(name).type
-        if not (is_list(kind) and test(kind.value_type)):
-            raise UserError(f"{path} has {kind} in column {name}; it must hold lists of {noun}")
-    for name in columns.values():
-        if not is_text(schema.field(name).type):
-            raise UserError(f"{path} has {schema.field(name).type} in column {name}; it must hold text")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
 
 
 class _PairBuilder:

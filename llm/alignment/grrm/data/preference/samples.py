@@ -18,10 +18,8 @@ from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import RejectedRow, log_rejected
-from grrm.data.converters.prompt_columns import list_offsets
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
-from grrm.data.preference.pair_files import is_list, is_text, pair_files
-from grrm.errors import UserError
+from grrm.data.preference.pair_files import check_columns, is_list, pair_files
 
 END_TOKEN = "</s>"
 
@@ -60,24 +58,11 @@ def clean_sample_files(
     """
     files = pair_files(folder, part_id, device_num)
     for path in files:
-        _check_column(path, text_key)
+        check_columns(path, {text_key: "lists of text"}, "sample it first or name yours")
     return [
         _clean_file(path, text_key, single_line)
         for path in tqdm(files, desc="clean samples", unit="file", disable=None)
     ]
-
-
-def _check_column(path: Path, text_key: str) -> None:
-    with open_parquet(path, [text_key]) as file:
-        schema = file.schema_arrow
-        if not file.metadata.num_rows:  # a language pair that the seed has no rows of, never sampled
-            return
-    if text_key not in schema.names:
-        names = ", ".join(schema.names) or "none"
-        raise UserError(f"{path} lacks column {text_key} (found: {names}); sample it first or name yours")
-    kind = schema.field(text_key).type
-    if not (is_list(kind) and is_text(kind.value_type)):
-        raise UserError(f"{path} has {kind} in column {text_key}; it must hold lists of text")
 
 
 def _clean_file(path: Path, text_key: str, single_line: bool) -> CleaningReport:
@@ -123,9 +108,10 @@ def _clean_batch(
         cut = pc.replace_substring(pc.utf8_trim_whitespace(cut), "\n", "; ")
     keep = _first_in_row(cut, rows)
     lengths = np.bincount(rows[keep], minlength=table.num_rows)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     indices = pa.array(np.flatnonzero(keep))
     for name, values in ((text_key, cut), *((name, table[name].combine_chunks().flatten()) for name in beside)):
-        lists = pa.ListArray.from_arrays(pa.array(list_offsets(lengths)), values.take(indices))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), values.take(indices))
         table = table.set_column(table.schema.get_field_index(name), name, lists)
     return table, lengths > 0, len(texts), int(keep.sum())
 

@@ -16,8 +16,7 @@ from grrm.data.parquet import write_rows
 from grrm.errors import UserErrors
 from grrm.evaluation.annotation.intake import Annotation
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval
-from grrm.evaluation.candidate_pairs import Floats, score_array
-from grrm.evaluation.human_gold.agreement import calibrated_pairs, tau_b_by_source
+from grrm.evaluation.candidate_pairs import Floats, calibrated_pairs, score_array, tau_b_by_row
 from grrm.evaluation.human_gold.gold import mean_scores
 from grrm.gqm.languages import CANDIDATE_IDS
 from grrm.gqm.prompts import without_verdict
@@ -92,7 +91,7 @@ def _merged(own: Mapping[str, Annotation]) -> AnnotatedGroup:
         scores.append([annotation.scores[at] for at in order])
         for into, at in zip(spans, order, strict=True):
             into += [{**span.model_dump(), "annotator": name} for span in annotation.spans[at]]
-    return AnnotatedGroup(task, tuple(own), score_array(scores, len(task.mt_texts)), tuple(map(tuple, spans)))
+    return AnnotatedGroup(task, tuple(own), score_array(scores), tuple(map(tuple, spans)))
 
 
 def merged_scores(groups: Sequence[AnnotatedGroup], *, by: str = "mean") -> list[list[float | None]]:
@@ -170,7 +169,7 @@ def people_agreement(groups: Sequence[AnnotatedGroup], *, n_resamples: int = 100
             own_PG[row, : len(group.spans)] = group.scores_AG[at]
             rest_PG[row, : len(group.spans)] = mean_scores(list(np.delete(group.scores_AG, at, axis=0)))
         pairs = calibrated_pairs(rest_PG, own_PG)
-        tau_P = tau_b_by_source(rest_PG, own_PG)
+        tau_P = tau_b_by_row(rest_PG, own_PG)
         tau_P = tau_P[~np.isnan(tau_P)]
         agreed.append(
             PeopleAgreement(

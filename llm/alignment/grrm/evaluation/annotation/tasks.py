@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 
 from grrm.errors import UserError
-from grrm.evaluation.candidate_pairs import Scores, pair_differences
+from grrm.evaluation.candidate_pairs import Scores, pair_differences, score_array
 
 Opinions = Mapping[str, Scores]  # of each judge, or of a judge in each order, a score or None per candidate
 PICTURES = ("<audio ", "<video ", "<img ", "<iframe ")  # Pearmut hands a text that begins so to the browser as HTML
@@ -93,7 +93,11 @@ def informative(groups: Sequence[Opinions]) -> list[float | None]:
     the logistic function of the difference of scores over the median distance in all groups.
     """
     differences = [
-        [pair_differences([scores])[1] for scores in opinions.values() if sum(s is not None for s in scores) > 1]
+        [
+            pair_differences(score_array([scores]))[0]
+            for scores in opinions.values()
+            if len(scores) - scores.count(None) > 1
+        ]
         for opinions in groups
     ]
     distances = [abs(value) for own in differences for opinion in own for value in opinion if not np.isnan(value)]

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from grrm.evaluation.candidate_pairs import Floats
-from grrm.evaluation.human_gold.agreement import Agreement, CalibratedPairs, agreement, calibrated_pairs
+from grrm.evaluation.candidate_pairs import CalibratedPairs, Floats, calibrated_pairs
+from grrm.evaluation.human_gold.agreement import Agreement, agreement
 from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
 from grrm.evaluation.soft_accuracy import p_values
 from grrm.judges.consensus import ConsensusJudge

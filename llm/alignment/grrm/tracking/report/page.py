@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from grrm.data.atomic import atomic_path
+from grrm.gqm.languages import display_name
 from grrm.tracking.console import format_seconds
 
 _FOLDER = Path(__file__).parent
@@ -74,6 +75,16 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file that appears whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
+
+
+def write_annotation_page(data: Mapping[str, Any], path: Path) -> None:
+    """Write the page on which a person annotates groups, as `evaluation.annotation.campaign.page_data` has them."""
+    script = page_files("browser/elements.js", "annotation/spans.js", "annotation/annotate.js")
+    style = page_files("style.css", "browser/report.css", "annotation/annotate.css")
+    languages = {group[name] for group in data["groups"] for name in ("src_lang", "trg_lang")}
+    names = {language: display_name(language) for language in languages}
+    shown = {**data, "languages": names, "strings": json.loads(page_files("annotation/strings.json"))}
+    write_bytes(path, scripted_page("Annotation", shown, script, style).encode("utf-8", "replace"))
 
 
 COLUMNS = (
