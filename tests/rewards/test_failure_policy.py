@@ -55,11 +55,6 @@ def test_contrast_is_refused_for_any_status_but_that_of_a_lone_translation():
         FailurePolicy.from_mapping({"judge_timeout": "contrast"})
 
 
-def test_reference_policy_gives_everyone_the_default_reward():
-    policy = FailurePolicy.reference()
-    assert {policy.action(status) for status in DEFAULT_ACTIONS} == {FailureAction.PENALTY}
-
-
 def judged(rejections=(), **counts):
     """A verdict of so many candidates of each status."""
     statuses = [Status(name) for name, count in counts.items() for _ in range(count)]

@@ -88,11 +88,6 @@ class FailurePolicy:
                 )
         return cls({Status(status): FailureAction(action) for status, action in options.items()})
 
-    @classmethod
-    def reference(cls) -> FailurePolicy:
-        """The reference's behaviour: every candidate without a score gets the default reward."""
-        return cls(dict.fromkeys(DEFAULT_ACTIONS, FailureAction.PENALTY))
-
 
 @dataclass(slots=True)
 class FailureBudget:
