@@ -5,9 +5,9 @@ from grrm.gqm.groups import Status, Verdict
 from grrm.rewards.failure_policy import (
     DEFAULT_ACTIONS,
     FailureAction,
-    FailureBudget,
     FailurePolicy,
     RewardFailure,
+    check_failures,
 )
 
 
@@ -55,11 +55,6 @@ def test_contrast_is_refused_for_any_status_but_that_of_a_lone_translation():
         FailurePolicy.from_mapping({"judge_timeout": "contrast"})
 
 
-def test_reference_policy_gives_everyone_the_default_reward():
-    policy = FailurePolicy.reference()
-    assert {policy.action(status) for status in DEFAULT_ACTIONS} == {FailureAction.PENALTY}
-
-
 def judged(rejections=(), **counts):
     """A verdict of so many candidates of each status."""
     statuses = [Status(name) for name, count in counts.items() for _ in range(count)]
@@ -67,11 +62,11 @@ def judged(rejections=(), **counts):
     return [Verdict(tuple(statuses), scores, rejections=rejections)]
 
 
-def test_budget_stops_the_run_when_most_of_a_step_went_unjudged():
-    budget = FailureBudget(max_fraction=0.5)
-    budget.charge(judged(scored=5, judge_timeout=5))
+def test_the_run_stops_when_most_of_a_step_went_unjudged():
+    check_failures(judged(scored=5, judge_timeout=5), 0.5)
     with pytest.raises(RewardFailure, match=r"6 of 10 candidates.*judge_timeout 4, judge_unparsable 2"):
-        budget.charge(judged(scored=4, judge_timeout=4, judge_unparsable=2))
+        check_failures(judged(scored=4, judge_timeout=4, judge_unparsable=2), 0.5)
+    check_failures(judged(judge_timeout=4), None)
 
 
 @pytest.mark.parametrize(
@@ -85,32 +80,14 @@ def test_budget_stops_the_run_when_most_of_a_step_went_unjudged():
         ((), r"\(judge_unparsable 3\), .*; mend the judge and resume"),
     ],
 )
-def test_budget_tells_why_replies_could_not_be_read(rejections, said):
+def test_the_message_tells_why_replies_could_not_be_read(rejections, said):
     with pytest.raises(RewardFailure, match=said):
-        FailureBudget().charge(judged(rejections, judge_unparsable=3))
+        check_failures(judged(rejections, judge_unparsable=3), 0.5)
 
 
-def test_budget_accumulates_over_steps():
-    budget = FailureBudget(max_fraction=None, max_count=3)
-    budget.charge(judged(scored=1, judge_unparsable=2))
-    budget.charge(judged(scored=1, judge_unparsable=1))
-    budget.charge(judged(scored=8))  # at the limit, and nothing new went wrong
-    with pytest.raises(RewardFailure, match="4 candidates"):
-        budget.charge(judged(scored=1, judge_unparsable=1))
-    assert budget.spent == 4
+def test_unskilled_policy_is_no_failure_of_the_judge():
+    check_failures(judged(unparsable_candidate=6, unsafe_candidate=1, single_candidate=9), 0.0)
 
 
-def test_resumed_budget_that_is_already_spent_stops_at_the_next_failure_not_before():
-    FailureBudget(max_fraction=None, max_count=3, spent=4).charge(judged(scored=1))
-    with pytest.raises(RewardFailure):
-        FailureBudget(max_fraction=None, max_count=3, spent=3).charge(judged(judge_timeout=1))
-
-
-def test_unskilled_policy_does_not_exhaust_the_budget():
-    budget = FailureBudget(max_fraction=0.0, max_count=0)
-    budget.charge(judged(unparsable_candidate=6, unsafe_candidate=1, single_candidate=9))
-    assert budget.spent == 0
-
-
-def test_empty_step_costs_nothing():
-    FailureBudget(max_fraction=0.0, max_count=0).charge([])
+def test_empty_step_is_no_failure():
+    check_failures([], 0.0)

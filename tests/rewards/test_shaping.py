@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.algorithms.advantages import AdvantageInputs, dr_grpo, grpo, grpo_no_std, rloo
-from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.group_filter import GroupSignal, classify_group
@@ -46,8 +45,6 @@ def test_each_duplicate_pays_for_its_own_length():
     group = group_of(["a", "a", "b"], [5, 60, 5])
     verdict = Verdict((Status.SCORED, Status.DUPLICATE, Status.SCORED), (8.0, 8.0, 3.0))
     assert shape_rewards(group, verdict, RECIPE, FailurePolicy()).rewards == pytest.approx((0.08, 0.04, 0.03))
-    reference = ShapingConfig(0.01, -0.04, RECIPE.overlong, duplicates_share_length=True)
-    assert shape_rewards(group, verdict, reference, FailurePolicy()).rewards == pytest.approx((0.08, 0.08, 0.03))
 
 
 def test_unparsable_candidate_gets_the_default_reward_unscaled_and_without_length_penalty():
@@ -250,17 +247,3 @@ def test_without_the_cap_the_ramp_rises_on_as_in_dapo(n_tokens):
     uncapped = replace(RAMP, capped=False)
     assert overlong_penalty(n_tokens, uncapped) == pytest.approx(0.04 * max(n_tokens - 40, 0) / 20)
     assert overlong_penalty(n_tokens, uncapped) >= overlong_penalty(n_tokens, RAMP)
-
-
-def test_options_of_the_recipe_are_read():
-    options = {"enable": True, "max_resp_len": 4096, "len": 2048, "penalty_factor": 0.04}
-    assert OverlongConfig.from_mapping(options) == OverlongConfig(4096, 2048, 0.04)
-    assert not OverlongConfig.from_mapping({key: options[key] for key in options if key != "enable"}).is_active
-    assert OverlongConfig.from_mapping({}) is None
-    assert OverlongConfig.from_mapping(None) is None
-
-
-@pytest.mark.parametrize("bad", ["20", True, None])
-def test_option_that_is_not_a_number_is_named(bad):
-    with pytest.raises(UserError, match="'len'"):
-        OverlongConfig.from_mapping({"max_resp_len": 60, "len": bad, "penalty_factor": 1.0})

@@ -203,7 +203,7 @@ def test_groups_of_a_rollout_that_failed_are_not_judged():
         assert asked.wait(PATIENCE_S)
         rewards.put([rolled_group(1, [2])])
     release.set()
-    rewards._pool.join()  # its thread has ended
+    rewards._end.result(PATIENCE_S)  # its thread has ended
     assert requests == [1]
 
 

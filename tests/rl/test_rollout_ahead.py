@@ -154,13 +154,12 @@ def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
         return rolled_group(position, lengths, name=f"{batch.generation}-{position}")
 
     made = maker(lambda groups: None, SimpleNamespace(roll_out=roll_out, group=group, engine=IdleEngine()))
-    made.restore({"generation": 4, "failures": 3, "moments": None}, dict(SAVED))
-    assert made.budget.spent == 3
+    made.restore({"generation": 4, "moments": None}, dict(SAVED))
     groups = [scored.rolled for scored in made.generate(7)]
     assert [[len(tokens) for tokens in one.token_ids] for one in groups] == [[1, 0], [2, 1]]
     assert [one.group.group_id for one in groups] == ["4-0", "4-1"]
     assert [[len(tokens) for tokens in one.rolled.token_ids] for one in made.generate(8)] == [[2, 2], [2, 2]]
-    assert made.state() == {"generation": 6, "failures": 3, "moments": None}
+    assert made.state() == {"generation": 6, "moments": None}
 
 
 @pytest.mark.parametrize(("ahead", "begun"), [(1, [0, 1]), (0, [])])

@@ -126,12 +126,10 @@ def train_here(train: Callable[[Any], object], config: Any) -> None:
     """
     import paddle
 
-    from grrm.rl import run as rl_run
     from grrm.training import supervised_run
 
     with paddle.utils.unique_name.guard(), pytest.MonkeyPatch.context() as patch:
-        for module in (rl_run, supervised_run):
-            patch.setattr(module, "use_cpu_layers", lambda *_: None)
+        patch.setattr(supervised_run, "use_cpu_layers", lambda *_: None)
         train(config)
 
 

@@ -1,9 +1,10 @@
 """Whole reward paths: from a batch of responses and the judge's replies to rewards.
 
 Our judge and shaping run in the reference's configuration: compat grammar, no retries, default reward for every
-failure, shared length of duplicates. Tokens are characters.
+failure; copies of a translation have the length of the first. Tokens are characters.
 """
 
+from golden.adapters.overlong import recipe_ramp
 from support.text_models import TextModel
 
 from grrm.gqm.extraction import extract_translation
@@ -12,8 +13,10 @@ from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.dedup import DistinctJudge, dedup_texts, subgroup
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.gqm import GQMJudge, GQMOptions
-from grrm.rewards.failure_policy import FailurePolicy
-from grrm.rewards.shaping import OverlongConfig, ShapingConfig, shape_rewards
+from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailureAction, FailurePolicy
+from grrm.rewards.shaping import ShapingConfig, shape_rewards
+
+PENALISE_ALL = FailurePolicy(dict.fromkeys(DEFAULT_ACTIONS, FailureAction.PENALTY))
 
 
 def group_rewards(row):
@@ -39,13 +42,12 @@ def group_rewards(row):
     shaping = ShapingConfig(
         config.get("score_scale_factor", 0.1),
         config.get("default_reward", 0.0),
-        OverlongConfig.from_mapping(config.get("overlong_buffer")),
-        duplicates_share_length=True,
+        recipe_ramp(config.get("overlong_buffer")),
     )
     scores = [None] * len(items)
     kept, zero = [], []
     for group, verdict, rows in zip(groups, DistinctJudge(judge).judge(groups), rows_by_uid.values(), strict=True):
-        shaped = shape_rewards(group, verdict, shaping, FailurePolicy.reference())
+        shaped = shape_rewards(group, verdict, shaping, PENALISE_ALL)
         for i, reward in zip(rows, shaped.rewards, strict=True):
             scores[i] = reward
         distinct = dedup_texts(group, FENCED.is_safe)
@@ -75,10 +77,9 @@ def as_group(uid, rows, items, extractor_type):
     first = items[rows[0]]
     src_lang, _, trg_lang = first.get("lang_pair", "").partition("-")
     task = TranslationTask(first["src_text"], first.get("src_lang") or src_lang, first.get("trg_lang") or trg_lang)
-    candidates = tuple(
-        Candidate(str(i), text, translation(text, extractor_type), n_tokens)
-        for i, text, n_tokens in ((i, items[i]["response"], items[i]["valid_len"]) for i in rows)
-    )
+    texts = {i: translation(items[i]["response"], extractor_type) for i in rows}
+    length_of = {texts[i]: items[i]["valid_len"] for i in reversed(rows)}
+    candidates = tuple(Candidate(str(i), items[i]["response"], text, length_of[text]) for i, text in texts.items())
     return Group(uid, task, candidates)
 
 

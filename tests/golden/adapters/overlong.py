@@ -3,8 +3,16 @@
 from grrm.rewards.shaping import OverlongConfig, overlong_penalty
 
 
+def recipe_ramp(options):
+    """The overlong buffer of the recipe's YAML, which is off unless it is enabled."""
+    if not options:
+        return None
+    numbers = (options.get("max_resp_len"), options.get("len", 0), options.get("penalty_factor", 0.0))
+    return OverlongConfig(*numbers, enable=bool(options.get("enable")))
+
+
 def penalty(row):
-    return overlong_penalty(row["length"], OverlongConfig.from_mapping(row["cfg"]))
+    return overlong_penalty(row["length"], recipe_ramp(row["cfg"]))
 
 
 def uncapped(limit, buffer):

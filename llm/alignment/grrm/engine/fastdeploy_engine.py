@@ -11,9 +11,8 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, TimeoutError
+from concurrent.futures import TimeoutError
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +29,7 @@ from grrm.engine.api import (
 )
 from grrm.engine.options import check_fastdeploy_options
 from grrm.errors import UserError
+from grrm.judges.deadline import in_thread
 
 INSTALL = (
     "install paddlepaddle-gpu and fastdeploy-gpu from PaddlePaddle's own index (docs/use.md), never `fastdeploy` from "
@@ -184,15 +184,7 @@ class FastDeployEngine(Engine):
             raise UserError(
                 "FastDeploy is still busy with an earlier call past its deadline: start this process again."
             )
-        answer: Future[list[Any]] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-                answer.set_exception(error)
-
-        threading.Thread(target=work, name="fastdeploy", daemon=True).start()
+        answer = in_thread("fastdeploy", call)
         try:
             return answer.result(self._deadline_s)
         except TimeoutError:

@@ -67,10 +67,11 @@ class OptionNames:
 
 
 def choose_back_end(specified: Collection[str], names: OptionNames, backend: str = PADDLE) -> str:
-    """`SERVERS` where URLs are among the options given, else `backend`, one of `BACKENDS`.
+    """`SERVERS` where URLs are among the options set, else `backend`, one of `BACKENDS`.
 
-    `given` are the options that the user has set. Raises UserError, one sentence, for a back end that does not exist,
-    an option that has no effect with the one chosen, and a checkpoint without a folder or without Paddle to run it.
+    `specified` are the options that the user has set. Raises UserError, one sentence, for a back end that does not
+    exist, an option that has no effect with the one chosen, and a checkpoint without a folder or without Paddle to run
+    it.
     """
     require_known("backend", backend, BACKENDS)
     chosen = SERVERS if "urls" in specified else backend

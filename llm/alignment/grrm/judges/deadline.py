@@ -18,6 +18,20 @@ from grrm.judges.interface import GeneratedText, TextGenerator
 T = TypeVar("T")
 
 
+def in_thread(name: str, act: Callable[[], T]) -> Future[T]:
+    """The future result or exception of `act`, in a daemon thread, which cannot keep a failed process alive."""
+    result: Future[T] = Future()
+    threading.Thread(target=_settle, args=(result, act), name=name, daemon=True).start()
+    return result
+
+
+def _settle(result: Future[T], act: Callable[[], T]) -> None:
+    try:
+        result.set_result(act())
+    except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for the result
+        result.set_exception(error)
+
+
 class DeadlinePassed(Exception):
     """A call missed its deadline."""
 
@@ -91,12 +105,8 @@ class CallThread(Generic[T]):
     def _work(self) -> None:
         while True:
             result, act = self._calls.get()
-            if not result.set_running_or_notify_cancel():
-                continue
-            try:
-                result.set_result(act())
-            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for the result
-                result.set_exception(error)
+            if result.set_running_or_notify_cancel():
+                _settle(result, act)
 
 
 class TimedCounts:

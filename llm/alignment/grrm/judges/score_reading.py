@@ -89,7 +89,6 @@ def expected_scores(
     At the token with a score's first digit, p(s) sums the probabilities of the alternatives that go on with the number
     s. They are normalised over the scores among the `TOP_LOGPROBS` most probable tokens.
 
-
     A `1` may begin `10`: if the reply has a `1` its next token tells, else the model is asked, in one batch, for the
     token behind a `1` at the position of the score. If it does not answer, the score is None.
 

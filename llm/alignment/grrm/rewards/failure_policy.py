@@ -88,51 +88,26 @@ class FailurePolicy:
                 )
         return cls({Status(status): FailureAction(action) for status, action in options.items()})
 
-    @classmethod
-    def reference(cls) -> FailurePolicy:
-        """The reference's behaviour: every candidate without a score gets the default reward."""
-        return cls(dict.fromkeys(DEFAULT_ACTIONS, FailureAction.PENALTY))
 
+def check_failures(verdicts: Sequence[Verdict], max_fraction: float | None) -> None:
+    """Raises RewardFailure where JUDGE_FAILURES are more than a fraction of all candidates of a step (None = no limit).
 
-@dataclass(slots=True)
-class FailureBudget:
-    """Stops the run once too many candidates went without a score.
-
-    `max_fraction` limits the counted failures among one call's candidates, `max_count` those of the whole run
-    (None = no limit). Only JUDGE_FAILURES count. `spent` is the run's total so far: save and restore it to resume.
+    It says what most replies were rejected for. With the verdicts of all ranks, every rank raises together.
     """
-
-    max_fraction: float | None = 0.5
-    max_count: int | None = None
-    spent: int = 0
-
-    def charge(self, verdicts: Sequence[Verdict]) -> None:
-        """Add one step's verdicts; with those of all ranks, every rank raises together.
-
-        Raises RewardFailure when a limit is passed, which says what most replies were rejected for. A step without
-        candidates costs nothing.
-        """
-        counts = Counter(status for verdict in verdicts for status in verdict.statuses)
-        failed = {status.value: counts[status] for status in JUDGE_FAILURES}
-        n_failed, n_total = sum(failed.values()), counts.total()
-        self.spent += n_failed
-        if n_failed == 0:
-            return
-        detail = ", ".join(f"{name} {n}" for name, n in sorted(failed.items()) if n)
-        remedy = "mend the judge"
-        for reason, n in Counter(reason for verdict in verdicts for reason in verdict.rejections).most_common(1):
-            detail += f"; {n} replies rejected: {reason}"
-            remedy = "raise the judge's max_new_tokens" if reason == RejectReason.TRUNCATED else remedy
-        if self.max_fraction is not None and n_failed > self.max_fraction * n_total:
-            raise RewardFailure(
-                f"The judge left {n_failed} of {n_total} candidates without a score in one step ({detail}), more than "
-                f"the allowed fraction of {self.max_fraction:g}; {remedy} and resume."
-            )
-        if self.max_count is not None and self.spent > self.max_count:
-            raise RewardFailure(
-                f"The judge has left {self.spent} candidates without a score in this run (last: {detail}), more than "
-                f"the allowed {self.max_count}; {remedy} and resume."
-            )
+    counts = Counter(status for verdict in verdicts for status in verdict.statuses)
+    failed = {status.value: counts[status] for status in JUDGE_FAILURES}
+    n_failed, n_total = sum(failed.values()), counts.total()
+    if max_fraction is None or n_failed <= max_fraction * n_total:
+        return
+    detail = ", ".join(f"{name} {n}" for name, n in sorted(failed.items()) if n)
+    remedy = "mend the judge"
+    for reason, n in Counter(reason for verdict in verdicts for reason in verdict.rejections).most_common(1):
+        detail += f"; {n} replies rejected: {reason}"
+        remedy = "raise the judge's max_new_tokens" if reason == RejectReason.TRUNCATED else remedy
+    raise RewardFailure(
+        f"The judge left {n_failed} of {n_total} candidates without a score in one step ({detail}), more than "
+        f"the allowed fraction of {max_fraction:g}; {remedy} and resume."
+    )
 
 
 @dataclass(slots=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grrm.errors import UserError
 from grrm.gqm.grammar import MAX_SCORE
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.rewards.failure_policy import FailureAction, FailurePolicy, RewardFailure
@@ -30,29 +29,6 @@ class OverlongConfig:
         """True when some length is penalised."""
         return self.enable and self.max_resp_len is not None and self.buffer_len > 0 and self.penalty_factor > 0
 
-    @classmethod
-    def from_mapping(cls, options: Mapping[str, object] | None) -> OverlongConfig | None:
-        """Read the keys `enable`, `max_resp_len`, `len`, `penalty_factor`; None when there are no options.
-
-        `enable` is off unless given, as in the recipes' YAML. Raises UserError on a value that is not a number.
-        """
-        if not options:
-            return None
-        max_resp_len = options.get("max_resp_len")
-        return cls(
-            max_resp_len=None if max_resp_len is None else int(_number(options, "max_resp_len")),
-            buffer_len=int(_number(options, "len")),
-            penalty_factor=_number(options, "penalty_factor"),
-            enable=bool(options.get("enable", False)),
-        )
-
-
-def _number(options: Mapping[str, object], key: str) -> float:
-    value = options.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UserError(f"The overlong buffer's {key!r} is {value!r}; give a number.")
-    return float(value)
-
 
 def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
     """Return the penalty of a response of `n_tokens` tokens: 0 to `penalty_factor`, or more if uncapped.
@@ -73,15 +49,14 @@ def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
 class ShapingConfig:
     """reward = score * `score_scale_factor` - length penalty; a penalised row without a score gets `default_reward`.
 
-    `duplicates_share_length` reproduces the reference, where all copies of a translation pay the penalty of the
-    first copy; by default every response pays for its own length. With `unscored_pay_length` the penalty is subtracted
-    from the fixed reward too, as in DAPO: otherwise a response cut off at the limit may earn more than one just below.
+    Every response pays for its own length, copies of a translation too. With `unscored_pay_length` the penalty is
+    subtracted from the fixed reward too, as in DAPO: otherwise a response cut off at the limit may earn more than one
+    just below.
     """
 
     score_scale_factor: float = 0.1
     default_reward: float = 0.0
     overlong: OverlongConfig | None = None
-    duplicates_share_length: bool = False
     unscored_pay_length: bool = False
 
 
@@ -128,8 +103,8 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
     instead = _instead_of_scores(judged, actions, config)
     pays = {None, FailureAction.LOWEST, *(FailureAction if config.unscored_pay_length else ())}
     penalties = tuple(
-        overlong_penalty(n_tokens, config.overlong) if action in pays else 0.0
-        for action, n_tokens in zip(actions, _penalised_lengths(group, config), strict=True)
+        overlong_penalty(candidate.n_tokens, config.overlong) if action in pays else 0.0
+        for action, candidate in zip(actions, group.candidates, strict=True)
     )
     filled = tuple(None if action is None else instead[action] for action in actions)
     rewards: list[float | None] = []
@@ -163,11 +138,3 @@ def _abort_if_configured(group: Group, verdict: Verdict, actions: list[FailureAc
             f"Candidate {group.candidates[position].candidate_id!r} of group {group.group_id!r} has no score "
             f"({verdict.statuses[position].value}) and the failure policy says to stop there."
         )
-
-
-def _penalised_lengths(group: Group, config: ShapingConfig) -> list[int]:
-    """Tokens each candidate pays for: its own, or those of the first candidate with the same translation."""
-    if not config.duplicates_share_length:
-        return [candidate.n_tokens for candidate in group.candidates]
-    first_copy: dict[str | None, int] = {}
-    return [first_copy.setdefault(candidate.translation, candidate.n_tokens) for candidate in group.candidates]

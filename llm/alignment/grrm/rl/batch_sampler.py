@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -18,6 +17,7 @@ from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.data.dataset import PromptItem
 from grrm.errors import UserError
+from grrm.judges.deadline import in_thread
 from grrm.parallel.data_ranks import DataRanks, run_together
 from grrm.rl.records import Rolled
 from grrm.rl.reward_stage import Rewarder
@@ -26,51 +26,31 @@ from grrm.rl.rollout import PromptBatch, RolloutWorker
 from grrm.rl.rollout_ahead import SavedSamples, are_of
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSampler:
-    """An endless, reproducible order over `n_items` prompts, epoch after epoch.
+def prompt_indices(
+    n_items: int, rollout: int, n_prompts: int, *, seed: int, shuffle: bool = True, drop_last: bool = True
+) -> list[int]:
+    """The indices of the `n_prompts` prompts of a rollout, from 0, in an endless order over `n_items`, epoch by epoch.
 
-    There is no state: rollout number, batch size and seed give the indices, so resuming needs only the
-    rollout number, and the number of ranks plays no part (each rank takes its slice of the same list).
+    There is no state, so resuming needs the number of the rollout only, and the number of ranks plays no part (each
+    rank takes its slice of the same list).
 
-    `drop_last=True` skips what is left of an epoch once no whole batch fits (a different remainder each
-    epoch when shuffled). `drop_last=False` skips nothing: the batch that crosses the end of an epoch is
-    filled from the next one, so an item may then occur twice in that batch.
+    With `drop_last` the rest of an epoch is skipped once no complete batch fits (a different rest each epoch when
+    shuffled). Without, the batch that crosses the end of an epoch is filled from the next one, so an item may then
+    occur twice in that batch. Raises UserError where there are no prompts, or too few for a batch of `drop_last`.
     """
-
-    n_items: int
-    drop_last: bool = True
-
-    def __post_init__(self) -> None:
-        if self.n_items < 1:
-            raise UserError("there are no prompts to sample from; give a data set with at least one usable prompt")
-
-    def batches_per_epoch(self, n_prompts: int) -> int:
-        """Whole batches in one pass over the data. Raises UserError when not even one fits and `drop_last` is on."""
-        if n_prompts < 1:
-            raise ValueError(f"n_prompts must be at least 1, not {n_prompts}")
-        if self.drop_last and n_prompts > self.n_items:
+    if n_items < 1:
+        raise UserError("there are no prompts to sample from; give a data set with at least one usable prompt")
+    first = rollout * n_prompts
+    if drop_last:
+        if n_prompts > n_items:
             raise UserError(
-                f"a rollout needs {n_prompts} prompts but the data set has {self.n_items}; "
+                f"a rollout needs {n_prompts} prompts but the data set has {n_items}; "
                 "lower global_batch_size or set dataloader_drop_last to false"
             )
-        return self.n_items // n_prompts
-
-    def batch_for(self, rollout_index: int, n_prompts: int, seed: int, shuffle: bool = True) -> list[int]:
-        """The `n_prompts` item indices of rollout `rollout_index` (from 0), in order."""
-        if rollout_index < 0:
-            raise ValueError(f"rollout_index must not be negative, not {rollout_index}")
-        batches = self.batches_per_epoch(n_prompts)
-        if self.drop_last:
-            epoch, batch = divmod(rollout_index, batches)
-            first = epoch * self.n_items + batch * n_prompts
-        else:
-            first = rollout_index * n_prompts
-        return [self._item_at(position, seed, shuffle) for position in range(first, first + n_prompts)]
-
-    def _item_at(self, position: int, seed: int, shuffle: bool) -> int:
-        epoch, offset = divmod(position, self.n_items)
-        return int(_permutation(self.n_items, seed, epoch)[offset]) if shuffle else offset
+        epoch, batch = divmod(rollout, n_items // n_prompts)
+        first = epoch * n_items + batch * n_prompts
+    pairs = (divmod(position, n_items) for position in range(first, first + n_prompts))
+    return [int(_permutation(n_items, seed, epoch)[offset]) if shuffle else offset for epoch, offset in pairs]
 
 
 @lru_cache(maxsize=4)
@@ -142,7 +122,7 @@ class BatchSampler:
                 rewards.put(groups)
             elif is_remote:
                 self.together(partial(self.worker.engine.update_weights, step))
-                sampling = in_thread(partial(sample, self.worker.sample))
+                sampling = in_thread("rollout ahead", partial(sample, self.worker.sample))
             else:
                 sampling = done(self.together(partial(sample, self.worker.roll_out)))
             on_failure.pop_all()
@@ -155,8 +135,8 @@ class BatchSampler:
     def _prompts_of(self, generation: int, step: int) -> tuple[list[PromptItem], PromptBatch]:
         """The prompts of a batch, and those that this process samples and has judged: its share of its data rank's."""
         config, ranks, n_prompts = self.config, self.ranks, self.plan.prompts_generated_per_pass
-        sampler = PromptSampler(len(self.prompts), drop_last=config.dataloader_drop_last)
-        indices = sampler.batch_for(generation, n_prompts, config.rollout_seed, config.dataloader_shuffle)
+        how = {"shuffle": config.dataloader_shuffle, "drop_last": config.dataloader_drop_last}
+        indices = prompt_indices(len(self.prompts), generation, n_prompts, seed=config.rollout_seed, **how)
         items = [self.prompts[index] for index in indices]
         share = n_prompts // ranks.size
         first, end = (ranks.rank * share + share * (ranks.tensor_rank + i) // ranks.tensor_size for i in (0, 1))
@@ -172,18 +152,4 @@ def done(groups: list[Rolled]) -> Future[list[Rolled]]:
     """Groups that are already available."""
     future: Future[list[Rolled]] = Future()
     future.set_result(groups)
-    return future
-
-
-def in_thread(work: Callable[[], list[Rolled]]) -> Future[list[Rolled]]:
-    """The future result or exception of `work`, in a daemon thread, which cannot keep a failed process alive."""
-    future: Future[list[Rolled]] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="rollout ahead", daemon=True).start()
     return future

@@ -18,7 +18,7 @@ from grrm.errors import UserError
 from grrm.models.packing import laid_out_tokens
 from grrm.parallel.data_ranks import DataRanks, assign_groups, run_together
 from grrm.rewards.client import RewardServerError
-from grrm.rewards.failure_policy import FailureBudget, FirstScores, RewardFailure
+from grrm.rewards.failure_policy import FirstScores, RewardFailure, check_failures
 from grrm.rewards.group_filter import informative_groups
 from grrm.rl.batch_sampler import BatchSampler, StartedBatch
 from grrm.rl.experience import group_advantages, pad_right, training_rows
@@ -126,7 +126,6 @@ class ExperienceMaker:
     generation: int = 0
     generated: list[Scored] = field(default_factory=list)
     unscored: list[Unscored] = field(default_factory=list)
-    budget: FailureBudget = field(init=False)
     first_scores: FirstScores = field(init=False)
     moments: RunningMoments | None = field(init=False)
     _seconds: dict[str, float] = field(default_factory=dict)
@@ -135,7 +134,6 @@ class ExperienceMaker:
 
     def __post_init__(self) -> None:
         config = self.sampler.config
-        self.budget = FailureBudget(max_fraction=config.max_unscored_fraction)
         self.first_scores = FirstScores(config.max_rollouts_unscored, reads_responses(config))
         self.moments = RunningMoments() if config.normalize_reward else None
 
@@ -185,7 +183,7 @@ class ExperienceMaker:
         self.generation += 1
         self.generated += groups
         verdicts = [scored.judged.verdict for scored in groups if scored.judged.verdict is not None]
-        self.budget.charge(verdicts)
+        check_failures(verdicts, self.sampler.config.max_unscored_fraction)
         return groups
 
     def start_next(self, step: int) -> None:
@@ -212,12 +210,12 @@ class ExperienceMaker:
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, beside the model, as JSON."""
         moments = None if self.moments is None else self.moments.state_dict()
-        return {"generation": self.generation, "failures": self.budget.spent, "moments": moments}
+        return {"generation": self.generation, "moments": moments}
 
     def restore(self, state: dict[str, Any], samples: dict[int, SavedSamples] | None = None) -> None:
         """Restore `state`, with the samples of the next batch if they had already been generated."""
-        self.generation, self.budget.spent = state["generation"], state["failures"]
-        self.sampler.restored, self.first_scores = samples or {}, FirstScores(None)
+        self.generation, self.sampler.restored = state["generation"], samples or {}
+        self.first_scores = FirstScores(None)
         if self.moments is not None and state["moments"] is not None:
             self.moments.load_state_dict(state["moments"])
 

@@ -6,9 +6,10 @@ or a rule that compares responses with the ground truth of their row, for traini
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -38,16 +39,24 @@ def shaping_config(config: RLConfig) -> ShapingConfig:
     )
 
 
-class Rewarder(Protocol):
-    """Anything that judges groups and gives them their rewards."""
+class Rewarder(ABC):
+    """Judges groups and gives them their rewards, by its `shaping` and, where there are verdicts, its `policy`."""
 
+    shaping: ShapingConfig
+    policy: FailurePolicy
+
+    @abstractmethod
     def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
-        """The judge's verdicts on the groups, in their order."""
-        ...
+        """The judge's verdicts on the groups, or final rewards, in their order."""
 
     def shape(self, judged: Judged) -> ShapedRewards:
         """The rewards of a judged group. Raises RewardFailure when the failure policy says abort."""
-        ...
+        if judged.verdict is not None:
+            return shape_rewards(judged.rolled.group, judged.verdict, self.shaping, self.policy)
+        sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
+        penalties = tuple(overlong_penalty(candidate.n_tokens, self.shaping.overlong) for candidate in candidates)
+        rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
+        return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
 
 
 def reward(rewarder: Rewarder, groups: Sequence[Rolled]) -> list[Scored]:
@@ -56,7 +65,7 @@ def reward(rewarder: Rewarder, groups: Sequence[Rolled]) -> list[Scored]:
 
 
 @dataclass(slots=True)
-class RewardStage:
+class RewardStage(Rewarder):
     """Judges groups and shapes their scores into rewards.
 
     `judge` is a `RewardClient` or an in-process judge. Raises whatever the client raises when no verdict can be had
@@ -83,13 +92,9 @@ class RewardStage:
         severities = self.credit(groups, verdicts)
         return list(map(_with_severities, groups, verdicts, severities))
 
-    def shape(self, judged: Judged) -> ShapedRewards:
-        """See `Rewarder`."""
-        return _shape(judged, self.shaping, self.policy)
-
 
 @dataclass(slots=True)
-class RowRewardStage:
+class RowRewardStage(Rewarder):
     """Rewards from a server that speaks PaddleNLP's row protocol only.
 
     Its rewards are used unscaled. The protocol has no statuses, so a failure that the server reports as 0 cannot be
@@ -112,13 +117,9 @@ class RowRewardStage:
         )
         return [Judged(rolled, row_rewards=tuple(next(scores) for _ in rolled.group.candidates)) for rolled in groups]
 
-    def shape(self, judged: Judged) -> ShapedRewards:
-        """The server's rewards minus overlong penalties."""
-        return _shape_final(judged, self.shaping)
-
 
 @dataclass(slots=True)
-class RuleRewardStage:
+class RuleRewardStage(Rewarder):
     """Rewards by ranking accuracy (RLVR); the group's reference is the ground truth, the gold scores or ranking.
 
     An invalid verdict has the status UNPARSABLE_CANDIDATE instead of a score, and the failure policy decides its
@@ -150,12 +151,6 @@ class RuleRewardStage:
         scores = tuple(result.score if result.valid_answer else None for result in results)
         return Judged(rolled, Verdict(tuple(result.status for result in results), scores), measures=parts)
 
-    def shape(self, judged: Judged) -> ShapedRewards:
-        """See `Rewarder`."""
-        if judged.row_rewards is not None:
-            return _shape_final(judged, self.shaping)
-        return _shape(judged, self.shaping, self.policy)
-
 
 def _with_severities(rolled: Rolled, verdict: Verdict, severities: list[NDArray[Any]]) -> Judged:
     spans = verdict.spans or (None,) * len(severities)
@@ -164,19 +159,6 @@ def _with_severities(rolled: Rolled, verdict: Verdict, severities: list[NDArray[
         for own, row_T in zip(spans, severities, strict=True)
     ]
     return Judged(rolled, verdict, measures={"span_severity": means}, severities=severities)
-
-
-def _shape_final(judged: Judged, shaping: ShapingConfig) -> ShapedRewards:
-    """Rewards that are not scaled, minus overlong penalties."""
-    sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
-    penalties = tuple(overlong_penalty(candidate.n_tokens, shaping.overlong) for candidate in candidates)
-    rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
-    return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
-
-
-def _shape(judged: Judged, shaping: ShapingConfig, policy: FailurePolicy) -> ShapedRewards:
-    assert judged.verdict is not None  # of a judge or a rule
-    return shape_rewards(judged.rolled.group, judged.verdict, shaping, policy)
 
 
 def reads_responses(config: RLConfig) -> str:

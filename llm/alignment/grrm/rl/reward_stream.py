@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from multiprocessing.pool import ThreadPool
+from concurrent.futures import wait
 from queue import Empty, SimpleQueue
 from types import TracebackType
 
+from grrm.judges.deadline import in_thread
 from grrm.rewards.shaping import ShapedRewards
 from grrm.rl.records import Judged, Rolled
 from grrm.rl.reward_stage import Rewarder
@@ -30,8 +31,7 @@ class RewardStream:
         self._busy_since: float | None = None
         self.judged: dict[int, Judged] = {}
         self.shaped: dict[int, ShapedRewards] = {}
-        self._pool = ThreadPool(1)
-        self._result = self._pool.apply_async(self._run)
+        self._end = in_thread("rewards", self._run)
 
     def put(self, groups: Sequence[Rolled]) -> None:
         """Queue these groups; returns immediately."""
@@ -48,7 +48,7 @@ class RewardStream:
         Raises what the rewarder raised; groups that were queued after that have no rewards.
         """
         self.settle()
-        self._result.get()
+        self._end.result()
 
     def settle(self) -> float:
         """Wait until the judge has finished all queued groups; returns its seconds of work.
@@ -56,7 +56,7 @@ class RewardStream:
         `wait` raises what it raised.
         """
         self._queue.put(None)
-        self._result.wait()
+        wait([self._end])
         return self._busy_s
 
     def latest(self, group: Rolled) -> Unscored:
@@ -71,7 +71,6 @@ class RewardStream:
     ) -> None:
         self._is_closed = True
         self._queue.put(None)
-        self._pool.terminate()
 
     def _run(self) -> None:
         is_last = False

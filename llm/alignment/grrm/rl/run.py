@@ -12,7 +12,6 @@ from grrm.config import RLConfig
 from grrm.config.batch_plan import batch_plan, repeated_prompts
 from grrm.config.keys.objective import StoppingConfig
 from grrm.config.rollout_checks import TEXT_METRICS, best_metric
-from grrm.config.training_arguments import training_arguments
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Engine, SamplingParams
 from grrm.errors import UserError
@@ -20,14 +19,10 @@ from grrm.evaluation.held_out_scores import GREEDY, has_reference
 from grrm.evaluation.reward_alarm import RewardAlarm
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
-from grrm.models.cpu_layers import require_kernels, use_cpu_layers
-from grrm.models.lora import check_same_adapters, with_adapters
-from grrm.models.policy import freeze_layers
-from grrm.models.tokenizer import load_tokenizer, response_decoder, sampled_spans, stop_tokens
+from grrm.models.cpu_layers import require_kernels
+from grrm.models.tokenizer import response_decoder, sampled_spans, stop_tokens
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
-from grrm.parallel.gloo import support_gloo
-from grrm.parallel.lifeline import watch_peers
 from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.critic.actor_trainer import ActorTrainer
@@ -42,29 +37,11 @@ from grrm.rl.rollout_ahead import read_samples
 from grrm.rl.token_scorer import TokenScorer
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.rl.verdict import conclude, verdict_lines
-from grrm.startup import freeze_gc
 from grrm.tracking.run_record import RunRecord
-from grrm.training.callbacks import quiet_paddlenlp
-from grrm.training.checkpoints import (
-    check_resumable,
-    claim_output_dir,
-    hold_output_dir,
-    is_finished_run,
-    mark_finished,
-    read_marker,
-    resume_point,
-    save_final,
-    start_over,
-    train_or_load,
-)
-from grrm.training.model_setup import (
-    build_engine,
-    check_fit,
-    load_part,
-    load_reference,
-    weights_dtype,
-)
+from grrm.training.checkpoints import save_final, start_over
+from grrm.training.model_setup import build_engine, check_fit, load_part, load_reference
 from grrm.training.rollout_servers import CHECKED_PROMPTS, build_server_engine, build_weights_check
+from grrm.training.supervised_run import StageRun, prepare_policy
 
 # How long the other ranks wait for a rank's rollout or update, in addition to the time limits of servers.
 LONGEST_PHASE_S = 1800.0
@@ -75,45 +52,33 @@ def train(config: RLConfig) -> None:
 
     The trained policy and its tokenizer are saved to `output_dir` itself.
     """
-    support_gloo()
-    args = training_arguments(config)
-    use_cpu_layers(args.precision)
     if config.rollout_quant_type:
         require_kernels("rollout_quant_type", "int8")
+    run = StageRun(config, config.actor_model_name_or_path)
+    args, tokenizer = run.args, run.tokenizer
     calls = 2 if config.reward_streaming else 1  # to the judge that may follow one another once sampling has ended
     servers_s = 2 * config.rollout_deadline_s if config.rollout_servers else 0.0  # an evaluation samples in two ways
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * config.reward_deadline_s + servers_s)
-    peers = watch_peers(args.world_size)
-    claim_output_dir(args.output_dir, args.world_size)
-    if args.process_index == 0:
-        hold_output_dir(args.output_dir)
-    quiet_paddlenlp(args.output_dir, args.process_index == 0)
-    tokenizer = load_tokenizer(config.actor_model_name_or_path)
     prompts, held_out_prompts = read_rows(config, tokenizer)
     plan = batch_plan(config, ranks.size, len(prompts))
     args.per_device_train_batch_size = plan.micro_batch_rows
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
-    if is_finished_run(args, config, lambda: verdict_lines(args.output_dir)):
-        peers.leave()
+    if run.is_over(lambda: verdict_lines(args.output_dir)):
         return
     await_reward_server(config, ranks.processes())
     await_judges(config, ranks.processes())
-    checkpoint = resume_point(args)
-    state = read_state(checkpoint) if checkpoint else {"step": 0}
+    state, checkpoint = run.find_checkpoint(), run.checkpoint
+    check_rl_state(checkpoint, state)
     stopper = build_stopper(config, state)
-    is_finished = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
-    if checkpoint and not is_finished:
-        check_resumable(args, checkpoint, state, plan.updates_per_rollout)
-    check_same_adapters(checkpoint, config)
+    is_trained = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
+    run.check_checkpoint(state, is_trained=is_trained, updates_per_rollout=plan.updates_per_rollout)
     trained_with = record_training(config, prompts)
     model = load_part(config.actor_model_name_or_path, args)
     check_fit(tokenizer, model.config, config.max_prompt_len + config.max_dec_len)
-    freeze_layers(model, config.frozen_layers)
-    if config.recompute:
-        model.recompute_enable()
-    model = with_adapters(model, config, weights_dtype(args), config.seed)
+    prepare_policy(model, config)
+    model = run.trainable(model)
     engine = rollout_engine(model, config, args, ranks, tokenizer, prompts)
     worker = build_worker(engine, config, tokenizer)
     reference = reference_policy(config, args)
@@ -153,15 +118,14 @@ def train(config: RLConfig) -> None:
         stopper=stopper,
     )
     trainer.trained_with = trained_with
-    freeze_gc()
-    train_or_load(trainer, checkpoint, is_finished=is_finished)
+    run.train_rest(trainer, is_trained=is_trained)
     record.close()
-    finish(trainer, critic)
-    peers.leave()
+    save(trainer, critic)
+    run.end(trainer)
 
 
-def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
-    """Save what was trained, tell the verdict on it, and mark the run as finished."""
+def save(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
+    """Save what was trained, and tell the verdict on it."""
     args, config = trainer.args, trainer.config
     save_final(trainer, args.output_dir, trained_with=trainer.trained_with)
     if critic is not None:
@@ -174,18 +138,15 @@ def finish(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
         lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, has_references=has_references)
     if args.process_index == 0:
         print("\n".join(lines), file=sys.stderr, flush=True)
-    mark_finished(trainer, config)
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The state in the marker of `checkpoint`. Raises UserError if it belongs to another kind of training."""
-    state = read_marker(checkpoint)
-    if "generation" not in state:
+def check_rl_state(checkpoint: Path | None, state: dict[str, Any]) -> None:
+    """Raises UserError where the `state` of a checkpoint belongs to another kind of training."""
+    if checkpoint is not None and "generation" not in state:
         raise UserError(
             f"checkpoint '{checkpoint}' is not of an RL run: give its folder as actor_model_name_or_path to start from "
             "its weights"
         )
-    return state
 
 
 def build_held_out(

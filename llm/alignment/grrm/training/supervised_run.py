@@ -1,4 +1,4 @@
-"""The run that SFT, reward models and DPO share: from the arguments to the saved model."""
+"""A run of any stage, from the arguments to its end, and what SFT, reward models and DPO share beside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from grrm.config import RewardModelConfig, SFTConfig
 from grrm.config.batch_plan import supervised_steps
-from grrm.config.stage_config import DPOConfig
+from grrm.config.stage_config import DPOConfig, RLConfig
 from grrm.config.training_arguments import StageArguments, training_arguments
 from grrm.data.held_out import held_out_split
 from grrm.errors import UserError
@@ -42,14 +42,14 @@ Item = TypeVar("Item")
 SupervisedConfig = SFTConfig | RewardModelConfig | DPOConfig
 
 
-class SupervisedRun:
-    """This process's part of a run: its arguments and tokenizer, the step it goes on at, and its end.
+class StageRun:
+    """This process's part of a run: its arguments and tokenizer, the checkpoint it goes on at, and its end.
 
     Opening one joins the other processes and claims `output_dir`. Raises UserError as `training_arguments`,
     `claim_output_dir` and `load_tokenizer`.
     """
 
-    def __init__(self, config: SupervisedConfig) -> None:
+    def __init__(self, config: RLConfig | SupervisedConfig, tokenizer: str) -> None:
         support_gloo()
         self._config = config
         self.args: StageArguments = training_arguments(config)
@@ -59,8 +59,47 @@ class SupervisedRun:
         if self.args.process_index == 0:
             hold_output_dir(self.args.output_dir)
         quiet_paddlenlp(self.args.output_dir, self.args.process_index == 0)
-        self.tokenizer = load_tokenizer(config.tokenizer_name_or_path or config.model_name_or_path or "")
-        self._checkpoint: Path | None = None
+        self.tokenizer = load_tokenizer(tokenizer)
+        self.checkpoint: Path | None = None
+
+    def is_over(self, further: Callable[[], Sequence[str]] = tuple) -> bool:
+        """True where the run is finished and its model saved, which is told with `further` lines: nothing is left."""
+        if not is_finished_run(self.args, self._config, further):
+            return False
+        self._peers.leave()
+        return True
+
+    def find_checkpoint(self) -> dict[str, Any]:
+        """Look for the checkpoint to go on at; returns the state in its marker, that of step 0 without one."""
+        self.checkpoint = resume_point(self.args)
+        return read_marker(self.checkpoint) if self.checkpoint else {"step": 0}
+
+    def check_checkpoint(self, state: dict[str, Any], *, is_trained: bool, updates_per_rollout: int = 1) -> None:
+        """Raises UserError for a checkpoint that these arguments cannot go on with, unless nothing is left to train."""
+        if self.checkpoint and not is_trained:
+            check_resumable(self.args, self.checkpoint, state, updates_per_rollout)
+        check_same_adapters(self.checkpoint, self._config)
+
+    def trainable(self, model: Any, *, has_head: bool = False) -> Any:
+        """`model` with the adapters that the configuration asks for, if any."""
+        return with_adapters(model, self._config, weights_dtype(self.args), self._config.seed, has_head=has_head)
+
+    def train_rest(self, trainer: Any, *, is_trained: bool) -> None:
+        """Train what is left to train; what is trained already is loaded."""
+        freeze_gc()
+        train_or_load(trainer, self.checkpoint, is_finished=is_trained)
+
+    def end(self, trainer: Any) -> None:
+        """Mark the run as finished, whose model is saved, and let the other processes go."""
+        mark_finished(trainer, self._config)
+        self._peers.leave()
+
+
+class SupervisedRun(StageRun):
+    """A run of SFT, of a reward model or of DPO, and the step it goes on at."""
+
+    def __init__(self, config: SupervisedConfig) -> None:
+        super().__init__(config, config.tokenizer_name_or_path or config.model_name_or_path or "")
         self._done = 0
         self._head: dict[str, Any] | None = None
 
@@ -72,15 +111,11 @@ class SupervisedRun:
         Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
         """
         self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
-        if is_finished_run(self.args, self._config):
-            self._peers.leave()
+        if self.is_over():
             return False
-        self._checkpoint = resume_point(self.args)
-        state: dict[str, Any] = read_marker(self._checkpoint) if self._checkpoint else {"step": 0}
+        state = self.find_checkpoint()
         self._done, self._head = state["step"], state.get("head")
-        if self._checkpoint and not self._is_finished:
-            check_resumable(self.args, self._checkpoint, state)
-        check_same_adapters(self._checkpoint, self._config)
+        self.check_checkpoint(state, is_trained=self._is_trained)
         return True
 
     def check_same_head(self, head: dict[str, Any]) -> None:
@@ -89,7 +124,7 @@ class SupervisedRun:
         if other:
             before, now = (", ".join(f"{name} {of.get(name)}" for name in other) for of in (self._head or {}, head))
             raise UserError(
-                f"checkpoint '{self._checkpoint}' is of a model with {before}, not {now}: set it back, set "
+                f"checkpoint '{self.checkpoint}' is of a model with {before}, not {now}: set it back, set "
                 "overwrite_output_dir to start over, or name another output_dir"
             )
 
@@ -98,13 +133,9 @@ class SupervisedRun:
         own = training_file(stage, self._config.train_datasets, n_rows)
         return trained_with_prompts(prompts).model_copy(update={"data": (own,)})
 
-    def trainable(self, model: Any, *, has_head: bool = False) -> Any:
-        """`model` with the adapters that the configuration asks for, if any."""
-        return with_adapters(model, self._config, weights_dtype(self.args), self._config.seed, has_head=has_head)
-
     def trainer_arguments(self, description: str) -> dict[str, Any]:
         """Arguments of every trainer; the first process logs metrics and shows progress."""
-        start_over(self.args, self._checkpoint)
+        start_over(self.args, self.checkpoint)
         is_first = self.args.process_index == 0
         progress = StepProgress(self.args.max_steps, initial=self._done, description=description) if is_first else None
         return {
@@ -116,20 +147,18 @@ class SupervisedRun:
 
     def train(self, trainer: Any, save_model: Callable[[Any, str, Any], None] = save_policy) -> None:
         """Train what is left to train, and leave the model and its tokenizer in `output_dir`."""
-        freeze_gc()
-        train_or_load(trainer, self._checkpoint, is_finished=self._is_finished)
+        self.train_rest(trainer, is_trained=self._is_trained)
         if trainer.progress is not None:
             trainer.progress.close()
         save_final(trainer, self.args.output_dir, save_model, trainer.trained_with)
-        mark_finished(trainer, self._config)
-        self._peers.leave()
+        self.end(trainer)
 
     @property
-    def _is_finished(self) -> bool:
+    def _is_trained(self) -> bool:
         return self._done >= self.args.max_steps
 
 
-def prepare_policy(model: Any, config: SFTConfig | DPOConfig) -> None:
+def prepare_policy(model: Any, config: RLConfig | SFTConfig | DPOConfig) -> None:
     """Freeze the layers that `config` says, and compute activations again in the backward pass where it asks to."""
     freeze_layers(model, config.frozen_layers)
     if config.recompute:
