@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from safetensors import SafetensorError
-from support.command_line import grrm
-from support.sentences import ends_with_a_sentence, the_sentence
+from support.command_line import ends_with_a_sentence, grrm, the_sentence
 
 from grrm import cli, entry
 from grrm.cli.commands.training import launch

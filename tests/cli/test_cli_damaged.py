@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.command_line import grrm, mistake
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from cli.human_scores import write_scores, write_test_set
 from click.testing import CliRunner
-from support.human_scores import write_scores, write_test_set
 
 from grrm import cli
 from grrm.errors import UserError

@@ -18,7 +18,7 @@ import pytest
 from support.command_line import GRRM, grrm, invoke, mistake, refusal
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.command_line import ends_with_a_sentence, the_mistakes, the_sentence
 from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment, train_rl
-from support.sentences import ends_with_a_sentence, the_mistakes, the_sentence
 
 from grrm.config import RLConfig, load_config
 from grrm.errors import suggestion

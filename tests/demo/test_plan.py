@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.argument_values import check_folders, values_of
+from support.argument_files import check_folders, values_of
 
 import grrm
 from grrm.demo.plan import Plan

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from support.argument_values import check_folders, values_of
+from support.argument_files import check_folders, values_of
 
 import grrm
 from grrm.cli import grrm as command_line

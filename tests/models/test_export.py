@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.cli import grrm
 from grrm.errors import UserError

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 from click.testing import CliRunner
 from safetensors.numpy import load_file
-from support.tiny_gguf import VOCAB, forward, write_tiny_gguf
+from support.gguf_files import VOCAB, forward, write_tiny_gguf
 
 from grrm.cli import grrm
 from grrm.errors import UserError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.dumped_run import NORMALISED, config_of, write_run
+from support.dumped_run import config_of, write_run
 from support.rl_processes import TinyWorld, entry_command, rollouts_of, run, two_ranks
 from support.rolled import rolled_group
 
@@ -30,6 +30,14 @@ from grrm.rl.replay import replay
 from grrm.rl.reward_stage import RewardStage, reward, shaping_config
 from grrm.tracking.report.selection import read_opinions
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
+
+NORMALISED = {
+    "rl_algorithm": "reinforce_plus_plus",
+    "norm_adv_by_std": "null",
+    "kl_loss_coeff": "0",
+    "normalize_reward": "true",
+    "normalize_advantage": "true",
+}
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])

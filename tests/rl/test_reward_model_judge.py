@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.reward_servers import reward_server
 from support.rl_processes import TinyWorld, entry_command, one_rank, rollouts_of, run
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_policy import write_tiny_reward_model
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 from support.completions_server import CompletionsServer
-from support.local_server import Handler, LocalServer
+from support.local_server import LocalServer
 from support.rolled import LABEL, rolled_group
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_policy import write_tiny_reward_model
 
 from grrm.config import RLConfig
 from grrm.errors import UserError
@@ -29,19 +29,17 @@ from grrm.rl.reward_stage import RewardStage, RowRewardStage, reward
 
 
 class RowServer(LocalServer):
-    """A stock PaddleNLP reward server that answers with `answer(rows)`; `seen` keeps the requests."""
+    """A stock PaddleNLP reward server that answers with `answer(rows)`."""
 
     def __init__(self) -> None:
-        self.seen, self.answer = [], lambda rows: success([len(text) for text in rows["response"]])
-        outer = self
+        self.answer = lambda rows: success([len(text) for text in rows["response"]])
+        super().__init__(self.serve)
 
-        class Answers(Handler):
-            def do_POST(self) -> None:
-                rows = json.loads(self.body())
-                outer.seen.append(rows)
-                self.reply(200, json.dumps(outer.answer(rows)).encode())
-
-        super().__init__(Answers)
+    def serve(self, handler, body) -> None:
+        if handler.command == "POST":
+            handler.reply(200, self.answer(json.loads(body)))
+        else:
+            handler.reply(501, b"")
 
 
 @pytest.fixture
@@ -80,7 +78,8 @@ def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_the
     groups = [rolled_group(0, [1, 2]), rolled_group(1, [3])]
     row_server.answer = lambda rows: success([0.5, -2.0, 70.0])
     groups = reward(rewarder, groups)
-    (rows,) = row_server.seen
+    (asked,) = row_server.asked
+    rows = json.loads(asked.body)
     assert rows["response"] == ["r0<eos>", "r1<eos>", "r0<eos>"]
     assert rows["src"] == ["say zwei"] * 3
     assert rows["tgt"] == [LABEL] * 3

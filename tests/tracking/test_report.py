@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from support.dumped_run import config_of, write_run
-from support.reported_runs import HOSTILE, LONG_RUN, VERDICT, reported_runs, write_long_run
+from tracking.reported_runs import HOSTILE, LONG_RUN, VERDICT, reported_runs, write_long_run
 
 from grrm.cli import grrm
 from grrm.errors import UserError
