@@ -4,10 +4,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 from support.rows import Converter, Row, group, pair, rows_of, write_parquet
 
-from grrm.cli import grrm
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
@@ -52,7 +51,7 @@ def test_dataset_info_keeps_the_other_entries(tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text('{"other": {"file_name": "x.json"}}')
     source = write_parquet(tmp_path / "in.parquet", [pair()])
     arguments = ["data", "sft-mt", str(source), str(tmp_path / "cot.parquet"), "--llama-factory"]
-    assert CliRunner().invoke(grrm, arguments).exception is None
+    invoke(*arguments)
     entries = json.loads((tmp_path / "dataset_info.json").read_text())
     assert entries["other"] == {"file_name": "x.json"}
     assert entries["cot"]["file_name"] == "cot.parquet"
@@ -94,8 +93,7 @@ COMMANDS = {
 def test_the_commands_convert_and_say_what_they_wrote(tmp_path: Path, command: str) -> None:
     row, options, count = COMMANDS[command]
     source, out = write_parquet(tmp_path / "in.parquet", [row]), tmp_path / "new" / "out.parquet"
-    result = CliRunner().invoke(grrm, ["data", command, str(source), str(out), *options])
-    assert result.exception is None, result.output
+    result = invoke("data", command, source, out, *options)
     assert f"{out}: {count} rows written, 0 left out" in result.output
     assert pq.read_metadata(out).num_rows == count
 

@@ -51,14 +51,17 @@ def mistake(done: subprocess.CompletedProcess[str]) -> str:
 def invoke(*arguments: object, stdin: str = "", **environment: str) -> Result:
     """Run `grrm` in this process; raises what the command raises."""
     options = {"input": stdin, "env": environment, "catch_exceptions": False, "standalone_mode": False}
-    return CliRunner().invoke(cli.grrm, list(map(str, arguments)), **options)
+    done = CliRunner().invoke(cli.grrm, list(map(str, arguments)), **options)
+    assert done.exit_code == 0, done.output
+    return done
 
 
 def refusal(*arguments: object, **options: str) -> str:
     """The sentence with which `grrm` refuses a command line in this process."""
     with pytest.raises((UserError, click.ClickException)) as caught:
         invoke(*arguments, **options)
-    return str(caught.value)
+    error = caught.value
+    return error.format_message() if isinstance(error, click.ClickException) else str(error)
 
 
 def ends_with_a_sentence(main, capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
