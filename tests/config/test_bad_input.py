@@ -106,15 +106,6 @@ def started(arguments: list[str], *options: str) -> subprocess.CompletedProcess[
     return done
 
 
-def test_port_that_is_taken_is_told_by_the_server() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        command = [sys.executable, str(ROOT / "reward_server/reward_server.py"), "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
-    assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {port} (Address already in use)" in the_sentence(done.stderr)
-
-
 # --- data -------------------------------------------------------------------------------------------------------------
 
 TGT = json.dumps({"source": "zwei", "src_lang": "de", "trg_lang": "en", "reference": "two"})
