@@ -12,7 +12,7 @@ import pytest
 from support.completions_server import CompletionsServer
 from support.local_server import LocalServer
 from support.rolled import LABEL, rolled_group
-from support.tiny_policy import write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.config import RLConfig
 from grrm.errors import UserError
@@ -158,6 +158,12 @@ def test_a_reward_model_is_a_judge_inside_the_trainer(kind, name, tmp_path):
     assert group.judged.verdict.statuses == (Status.SCORED,) * 3
     assert sum(group.judged.verdict.scores) == pytest.approx(15.0, abs=1e-4)
     assert len(set(group.judged.verdict.scores)) == 3
+
+
+def test_a_folder_without_a_reward_model_is_told(tmp_path):
+    folder = str(write_tiny_checkpoint(tmp_path))
+    with pytest.raises(UserError, match="holds no reward model"):
+        stage(settings(use_rm_server=False, reward_server=None, reward_model_name_or_path=folder))
 
 
 def test_a_mixture_is_judged_inside_the_trainer_and_a_server_that_is_away_is_left_out():
