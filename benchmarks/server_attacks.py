@@ -162,7 +162,7 @@ def vllm_side(program: Path, models: Path) -> dict[str, Side]:
     if not program.exists():
         print(f"vllm is left out: there is no {program}")
         return {}
-    from support.engine_servers import SHAPE
+    from engines.engine_servers import SHAPE
     from support.tiny_policy import tiny_policy
 
     from grrm.models.export import export_policy
@@ -175,7 +175,7 @@ def vllm_side(program: Path, models: Path) -> dict[str, Side]:
 @contextmanager
 def serving_vllm(program: Path, model: Path, folder: Path) -> Iterator[Server]:
     """vLLM while it runs, with its engine process."""
-    from support.engine_servers import EngineServer
+    from engines.engine_servers import EngineServer
 
     server = EngineServer("vllm", model, folder / "log", "--api-key", KEY, executable=program)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -58,6 +59,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 # Fixtures import what they need when they are first used: tests of what runs without paddle do not load it.
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    """What a test enters here is closed after it."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,12 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from support.attacks import ATTACKS
-from support.gullible_judge import as_seen, blocks_of
+from gqm.attacks import ATTACKS
+from gqm.gullible_judge import as_seen, blocks_of
+from gqm.score_readers import COMBINED, JOINS, PARTICULAR, READERS, TIES, WORDS
 from support.judged_groups import judge_over
 from support.reward_app import group, make_client, rows_body, score_body
 from support.reward_servers import reward_server
-from support.score_readers import COMBINED, JOINS, PARTICULAR, READERS, TIES, WORDS
 
 from grrm.gqm import compat
 from grrm.gqm.error_lines import parse_errors

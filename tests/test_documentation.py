@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from support.argument_values import typed_values
+from support.argument_files import typed_values
 
 from grrm.cli import grrm
 from grrm.cli.commands.training import STAGES

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import paddle
 import pytest
+from support.command_line import ends_with_a_sentence
 from support.rl_processes import SCRIPTS, TinyWorld, run
-from support.sentences import ends_with_a_sentence
 
 from grrm import grpo_loop
 from grrm.data.dataset import PromptDataset

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.command_line import python
-from support.tiny_gguf import forward, write_tiny_gguf
+from support.gguf_files import forward, write_tiny_gguf
 
 from grrm.models.gguf_import import import_gguf
 from grrm.models.tokenizer import encoder, load_tokenizer

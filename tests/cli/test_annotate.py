@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
-import click
 import pyarrow.parquet as pq
-import pytest
-from click.testing import CliRunner
+from support.command_line import invoke, refusal
 from support.dumped_run import config_of, write_run
 
-from grrm import cli
 from grrm.data.converters.gqm import taught_analysis
 from grrm.data.converters.groups import read_groups
-from grrm.errors import UserError
 
 WAVE = "🌊 the river"
 
 
-def invoke(*arguments: object) -> str:
-    command = ["annotate", *map(str, arguments)]
-    return CliRunner().invoke(cli.grrm, command, standalone_mode=False, catch_exceptions=False).output
-
-
-def mistake(*arguments: object) -> str:
-    with pytest.raises((UserError, click.ClickException)) as caught:
-        invoke(*arguments)
-    return str(caught.value)
+annotate, mistake = partial(invoke, "annotate"), partial(refusal, "annotate")
 
 
 def row(at: int, *texts: str | None, **columns: object) -> dict:
@@ -55,7 +44,7 @@ def ranked(tmp_path: Path) -> Path:
 
 def exported(tmp_path: Path, rows: Path, *options: object) -> dict:
     page = tmp_path / "page.html"
-    invoke("export", rows, "--page", page, *options)
+    annotate("export", rows, "--page", page, *options)
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(encoding="utf-8"))
     return json.loads(found[1])
 
@@ -79,7 +68,7 @@ def saved(path: Path, data: dict, annotator: str, scores: dict[str, list], spans
 
 
 def gold(tmp_path: Path, *arguments: object) -> list[dict]:
-    invoke("import", *arguments, "--out", tmp_path / "gold.parquet")
+    annotate("import", *arguments, "--out", tmp_path / "gold.parquet")
     return pq.read_table(tmp_path / "gold.parquet").to_pylist()
 
 
@@ -203,7 +192,7 @@ def test_annotators_are_merged_and_compared(tmp_path):
 def pearmut_log(tmp_path: Path) -> tuple[Path, dict]:
     """What Pearmut 1.1.6 appends for the exported campaign: UTF-16 positions, the last included, then tokens."""
     out = tmp_path / "campaign.json"
-    invoke("export", ranked(tmp_path), "--pearmut", out, "--annotators", 2)
+    annotate("export", ranked(tmp_path), "--pearmut", out, "--annotators", 2)
     campaign = json.loads(out.read_text(encoding="utf-8"))
 
     def entry(user: str, at: int, score: int | None) -> dict:

@@ -12,10 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from safetensors import SafetensorError
-from support.command_line import grrm
-from support.sentences import ends_with_a_sentence, the_sentence
+from support.command_line import ends_with_a_sentence, grrm, invoke, refusal, the_sentence
 
 from grrm import cli, entry
 from grrm.cli.commands.training import launch
@@ -136,9 +134,8 @@ def test_plan_reads_a_pipe_once_and_processes_do_not_share_one(tmp_path):
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as threads:
         threads.submit(pipe.write_text, Path(TINY).read_text())
-        planned = CliRunner().invoke(cli.grrm, ["plan", str(pipe)])
-    assert planned.exit_code == 0
-    assert planned.output == CliRunner().invoke(cli.grrm, ["plan", TINY]).output
+        planned = invoke("plan", pipe)
+    assert planned.output == invoke("plan", TINY).output
     with pytest.raises(UserError, match=r"'.*pipe.yaml' is a pipe, which --nproc 2 cannot share"):
         launch("rl", 2, [str(pipe)])
 
@@ -148,8 +145,7 @@ def test_a_mistake_in_a_pipe_is_told_under_its_name(tmp_path):
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as threads:
         threads.submit(pipe.write_text, "rolout_n: 2\n")
-        planned = CliRunner().invoke(cli.grrm, ["plan", str(pipe)])
-    assert str(planned.exception).startswith(f"{pipe}: ")
+        assert refusal("plan", pipe).startswith(f"{pipe}: ")
 
 
 def test_plan_counts_prompts_that_are_there(tmp_path, monkeypatch):
@@ -223,7 +219,7 @@ def test_a_group_without_a_subcommand_prints_its_help(arguments, capsys, monkeyp
 def test_demo_passes_its_options_on(monkeypatch):
     seen = {}
     monkeypatch.setattr("grrm.demo.runner.run_demo", lambda **options: seen.update(options) or 1)
-    result = CliRunner().invoke(cli.grrm, ["demo", "--seeds", "3", "--fresh"], standalone_mode=False)
+    result = invoke("demo", "--seeds", "3", "--fresh")
     assert result.return_value == 1
     assert (seen["seeds"], seen["fresh"], seen["out"]) == (3, True, Path("runs/demo"))
 
@@ -236,9 +232,7 @@ def commands_below(group, words=()):
 
 @pytest.mark.parametrize("command", commands_below(cli.grrm), ids=" ".join)
 def test_help_is_there_for_every_command(command):
-    result = CliRunner().invoke(cli.grrm, [*command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
+    assert "Usage:" in invoke(*command, "--help").output
 
 
 @pytest.mark.parametrize(
@@ -246,7 +240,7 @@ def test_help_is_there_for_every_command(command):
     [("grrm comp", "completion"), ("grrm rl --np", "--nproc"), ("grrm judge-server --drain", "--drain-timeout")],
 )
 def test_the_shell_completes_commands_and_options(words, completed, monkeypatch, capsys):
-    script = CliRunner().invoke(cli.grrm, ["completion", "zsh"], catch_exceptions=False).output
+    script = invoke("completion", "zsh").output
     assert "_GRRM_COMPLETE=zsh_complete" in script
     for name, value in {
         "_GRRM_COMPLETE": "zsh_complete",
@@ -262,24 +256,20 @@ def test_the_shell_completes_commands_and_options(words, completed, monkeypatch,
 
 def test_data_goes_from_corpus_to_training_files(tmp_path):
     pytest.importorskip("babel")
-    runner = CliRunner()
     folder, tokenizer = str(tmp_path / "phrases"), str(tmp_path / "tokenizer")
     rows = ["--train-rows", "60", "--heldout-rows", "20", "--languages", "en,de"]
-    result = runner.invoke(cli.grrm, ["data", "corpus", "phrases", folder, *rows], catch_exceptions=False)
-    assert result.exit_code == 0
+    result = invoke("data", "corpus", "phrases", folder, *rows)
     train = f"{folder}/train.parquet"
     assert train in result.output
-    assert runner.invoke(cli.grrm, ["data", "tokenizer", train, tokenizer, "--vocab-size", "300"]).exit_code == 0
+    invoke("data", "tokenizer", train, tokenizer, "--vocab-size", "300")
     assert os.path.isfile(f"{tokenizer}/tokenizer.json")
     for target in ("rl", "sft"):
         out = str(tmp_path / f"{target}.jsonl")
-        converted = runner.invoke(cli.grrm, ["data", "convert", train, out, "--to", target, "--prompt-type", "Tower"])
-        assert converted.exit_code == 0
+        converted = invoke("data", "convert", train, out, "--to", target, "--prompt-type", "Tower")
         assert "60 rows written" in converted.output
         assert count_rows(out) == 60
     chats = tmp_path / "chats"
-    arguments = ["data", "convert", train, str(chats), "--prompt-type", "Tower", "--messages"]
-    assert runner.invoke(cli.grrm, arguments, catch_exceptions=False).exit_code == 0
+    invoke("data", "convert", train, chats, "--prompt-type", "Tower", "--messages")
     for target, is_learned in (("rl", False), ("sft", True)):
         plain, chat = (
             [json.loads(line) for line in path.read_text().splitlines()]
@@ -291,7 +281,6 @@ def test_data_goes_from_corpus_to_training_files(tmp_path):
             row["tgt"] for row in plain
         ]
     both = tmp_path / "both"
-    result = runner.invoke(cli.grrm, ["data", "convert", train, str(both), "--prompt-type", "Tower"])
-    assert result.exit_code == 0
+    invoke("data", "convert", train, both, "--prompt-type", "Tower")
     for target in ("rl", "sft"):
         assert (both / f"{target}.jsonl").read_bytes() == (tmp_path / f"{target}.jsonl").read_bytes()

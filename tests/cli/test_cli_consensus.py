@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 
-from grrm import cli
 from grrm.errors import UserError
 
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
@@ -26,9 +25,7 @@ def test_candidates_are_ranked_by_their_agreement(metric, rank, tmp_path):
     assert found["judge_scores"][0] == found["judge_scores"][3] > found["judge_scores"][2]
     assert alone["judge_scores"] == [None] * 4
     assert alone["judge_statuses"][0] == "single_candidate"
-    words = ["eval", "ranking", str(tmp_path / "out.jsonl"), "--json", str(tmp_path / "report.json")]
-    report = CliRunner().invoke(cli.grrm, words)
-    assert report.exit_code == 0, report.output
+    invoke("eval", "ranking", tmp_path / "out.jsonl", "--json", tmp_path / "report.json")
     accuracy = json.loads((tmp_path / "report.json").read_text())["results"]["all"]["accuracy"]
     assert accuracy["mean"] == 1.0
 
@@ -45,9 +42,7 @@ def test_scores_against_the_reference_become_the_gold_of_another_judge(rank):
 def test_a_row_that_cannot_be_judged_keeps_its_place(rank, tmp_path):
     lines = [json.dumps({**ROW, "src_text": " "}), json.dumps(ROW), '{"src_text": ', json.dumps({**ROW, "mt_texts": 3})]
     (tmp_path / "damaged.jsonl").write_text("\n".join(lines))
-    words = ["rank", tmp_path / "damaged.jsonl", *CONSENSUS, "--out", tmp_path / "out.jsonl"]
-    done = CliRunner().invoke(cli.grrm, [*map(str, words)])
-    assert done.exit_code == 0, done.output
+    done = invoke("rank", tmp_path / "damaged.jsonl", *CONSENSUS, "--out", tmp_path / "out.jsonl")
     assert "3 rows not judged (1 x src_text is not text, 1 x the line is not JSON, 1 x mt_texts is not a" in done.output
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["judge_statuses"] for row in found] == [None, ["scored", "scored"], None, None]

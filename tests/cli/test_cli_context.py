@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 from support.completions_server import CompletionsServer
 
 from grrm import cli
@@ -28,10 +28,6 @@ CONTEXT = ["--judge-option", "context_segments=2"]
 def judge():
     with CompletionsServer(lambda *_: VERDICT) as server:
         yield server
-
-
-def grrm(*arguments: object) -> str:
-    return CliRunner().invoke(cli.grrm, list(map(str, arguments)), catch_exceptions=False, standalone_mode=False).output
 
 
 def test_rank_takes_the_segments_before_a_source_from_its_rows(rank, judge):
@@ -66,7 +62,7 @@ def test_converters_show_context(tmp_path, command):
     ]
     source, out = tmp_path / "groups.parquet", tmp_path / "out.parquet"
     pq.write_table(pa.Table.from_pylist(rows), source)
-    grrm("data", command, source, out, "--context-segments", 1)
+    invoke("data", command, source, out, "--context-segments", 1)
     prompts = [json.dumps(row) for row in pq.read_table(out).to_pylist()]
     assert sum("As context" in prompt for prompt in prompts) == len(prompts) // 2
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from click.testing import CliRunner
-from support.command_line import grrm, mistake
+from support.command_line import grrm, invoke, mistake
 from support.metric_environments import TENTHS, TORCH, install, make_environment
 
-from grrm import cli
 from grrm.errors import UserError
 
 RANKED = [
@@ -43,9 +41,7 @@ def evaluate(tmp_path):
     def run(command, rows, *options):
         files = rows if isinstance(rows, dict) else {"rows": rows}
         paths = [rows_file(tmp_path, content, name) for name, content in files.items()]
-        words = ["eval", command, *paths, *options, "--json", tmp_path / "out.json"]
-        done = CliRunner().invoke(cli.grrm, [*map(str, words)], catch_exceptions=False, standalone_mode=False)
-        run.told = done.output
+        run.told = invoke("eval", command, *paths, *options, "--json", tmp_path / "out.json").output
         return json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
 
     return run

@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from support.human_scores import write_scores, write_test_set
+from cli.human_scores import write_scores, write_test_set
+from support.command_line import invoke, refusal
 
-from grrm import cli
 from grrm.errors import UserError
 from grrm.evaluation.human_gold.agreement import agreement
 from grrm.evaluation.human_gold.card import ANNOTATORS, MEAN
 from grrm.evaluation.human_gold.mtme_folder import read_mtme
 
-
-def invoke(*arguments: object) -> str:
-    result = CliRunner().invoke(
-        cli.grrm, ["eval", "judge", *map(str, arguments)], standalone_mode=False, catch_exceptions=False
-    )
-    return result.output
+judge, mistake = partial(invoke, "eval", "judge"), partial(refusal, "eval", "judge")
 
 
 def card(tmp_path: Path, *arguments: object) -> dict:
     out = tmp_path / "card.json"
-    invoke(*arguments, "--resamples", 50, "--out", out)
+    judge(*arguments, "--resamples", 50, "--out", out)
     return json.loads(out.read_text(encoding="utf-8"))
 
 
 def rows_of(content: dict, domain: str | None = None, pair: str | None = None) -> dict[str, dict]:
     chosen = [row for row in content["rows"] if row["domain"] == domain and pair in (None, row["language_pair"])]
     return {row["name"]: row for row in chosen}
-
-
-def mistake(*arguments: object) -> str:
-    with pytest.raises((UserError, click.ClickException)) as caught:
-        invoke(*arguments)
-    return str(caught.value)
 
 
 def plain_rows() -> list[dict]:
@@ -273,7 +261,7 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         "    return [Verdict.unscored(3, Status.JUDGE_TIMEOUT) if group.task.source == 'one two'\n"
         "            else Verdict((Status.SCORED,) * 3, (1.0, 2.0, 3.0)) for group in groups]\n"
     )
-    output = invoke(write_rows(tmp_path / "rows.jsonl", plain_rows()), "--judge", f"{own}:judge")
+    output = judge(write_rows(tmp_path / "rows.jsonl", plain_rows()), "--judge", f"{own}:judge").output
     assert "no server answered for 1 of 2 rows: they count as not scored; start it again" in output
     assert "--resume" not in output
 

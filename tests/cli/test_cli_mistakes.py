@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner, Result
+from support.command_line import refusal
 from support.completions_server import CompletionsServer
-
-from grrm import cli
-from grrm.errors import UserError
 
 
 @pytest.fixture
@@ -16,18 +13,16 @@ def server():
         yield server
 
 
-def run(server: CompletionsServer, command: str, *options: object, **environment: str) -> Result:
-    arguments = [command, "-", "--src-lang", "de", "--trg-lang", "en", "--url", server.url, *options]
-    found = CliRunner().invoke(cli.grrm, [*map(str, arguments)], input="a\tb\tc\n", env=environment)
+def refused(server: CompletionsServer, command: str, *options: object, **environment: str) -> str:
+    words = [command, "-", "--src-lang", "de", "--trg-lang", "en", "--url", server.url, *options]
+    said = refusal(*words, stdin="a\tb\tc\n", **environment)
     assert server.paths == []
-    return found
+    return said
 
 
 @pytest.mark.parametrize("token", ["", "two\nlines", "тайна"])
 def test_a_token_that_no_header_can_carry_is_a_sentence(server, token):
-    found = run(server, "rank", "--token-env", "JUDGE_TOKEN", JUDGE_TOKEN=token)
-    assert isinstance(found.exception, UserError)
-    assert str(found.exception) == (
+    assert refused(server, "rank", "--token-env", "JUDGE_TOKEN", JUDGE_TOKEN=token) == (
         "the environment variable JUDGE_TOKEN of --token-env holds no token: put one line of printable ASCII without "
         "spaces there"
     )
@@ -37,9 +32,7 @@ def test_a_token_that_no_header_can_carry_is_a_sentence(server, token):
     ("option", "value"), [("--temperature", "nan"), ("--top-p", "nan"), ("--deadline", "inf"), ("--temperature", "inf")]
 )
 def test_what_is_no_finite_number_is_refused(server, option, value):
-    found = run(server, "translate", option, value)
-    assert found.exit_code == 2
-    assert f"Invalid value for '{option}'" in found.output
+    assert f"Invalid value for '{option}'" in refused(server, "translate", option, value)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +49,7 @@ def test_what_is_no_finite_number_is_refused(server, option, value):
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(server, options, name):
-    found = run(server, "rank", *options)
-    assert isinstance(found.exception, UserError)
-    assert str(found.exception).startswith(f"{name} has no effect")
+    assert refused(server, "rank", *options).startswith(f"{name} has no effect")
 
 
 @pytest.mark.parametrize(
@@ -81,9 +72,7 @@ def test_an_option_that_would_have_no_effect_is_refused(server, options, name):
 )
 def test_options_of_a_checkpoint_that_do_not_go_together_are_refused(options, message):
     arguments = ["rank", "-", "--src-lang", "de", "--trg-lang", "en", "--model", "nowhere", *options]
-    found = CliRunner().invoke(cli.grrm, arguments, input="a\tb\tc\n")
-    assert isinstance(found.exception, UserError)
-    assert message in str(found.exception)
+    assert message in refusal(*arguments, stdin="a\tb\tc\n")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +86,4 @@ def test_options_of_a_checkpoint_that_do_not_go_together_are_refused(options, me
 )
 def test_a_reward_model_refuses_what_it_has_no_use_for(options, message):
     arguments = ["rank", "-", "--src-lang", "de", "--trg-lang", "en", "--judge", "ranker", "--model", "nowhere"]
-    found = CliRunner().invoke(cli.grrm, [*arguments, *map(str, options)], input="a\tb\tc\n")
-    assert isinstance(found.exception, UserError)
-    assert message in str(found.exception)
+    assert message in refusal(*arguments, *options, stdin="a\tb\tc\n")

@@ -6,13 +6,12 @@ import io
 import json
 from pathlib import Path
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command_line import refusal
 
 from grrm import cli
 from grrm.cli import judge_options
@@ -44,13 +43,6 @@ TYPES = {"new": pa.int64()}
 
 def records(*rows: dict) -> Records:
     return Records("rows.jsonl", list(rows))
-
-
-def run(*arguments: object) -> str:
-    """The sentence that a command line with a mistake ends in."""
-    with pytest.raises((UserError, click.ClickException)) as caught:
-        CliRunner().invoke(cli.grrm, list(map(str, arguments)), standalone_mode=False, catch_exceptions=False)
-    return str(caught.value)
 
 
 def test_choices_on_the_command_line_are_those_there_are():
@@ -251,13 +243,13 @@ def test_bad_command_lines_are_one_sentence(arguments, message, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     Path("rows.txt").write_text("Hallo\tHello\tBye\n")
     Path("bare.txt").write_text("Hallo\n")
-    assert message in run(*arguments)
+    assert message in refusal(*arguments)
 
 
 def test_without_paddle_a_checkpoint_is_one_sentence_that_names_the_other_way(tmp_path, monkeypatch):
     monkeypatch.setattr("grrm.engine.options.find_spec", lambda name: None)
     (tmp_path / "rows.txt").write_text("Hallo\n")
-    told = run("translate", tmp_path / "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", tmp_path)
+    told = refusal("translate", tmp_path / "rows.txt", "--src-lang", "de", "--trg-lang", "en", "--model", tmp_path)
     assert "pip install 'paddle-grrm[cpu]'`, on a GPU `paddle-grrm[gpu]` (docs/install.md)" in told
     assert told.rstrip().endswith("or name a server with --url")
 

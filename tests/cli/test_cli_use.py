@@ -18,7 +18,7 @@ import pytest
 from support.command_line import GRRM, grrm, invoke, mistake, refusal
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
@@ -257,3 +257,13 @@ def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):
         said = mistake(grrm("translate", "-", *LANGUAGES, *arguments, stdin="Hallo\n"))
     assert "did not answer prompt 0 at attempt 1: it answered HTTP 404: no such model" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_checkpoint_is_one_sentence_and_leaves_no_file(tmp_path):
+    weights = write_tiny_checkpoint(tmp_path / "tiny") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    paths = ["--model", tmp_path / "tiny", "--out", tmp_path / "out.jsonl"]
+    said = refusal("rank", "-", *LANGUAGES, *paths, stdin="a\tb\tc\n")
+    assert "its weights are damaged, get them again" in said
+    assert str(tmp_path / "tiny") in said
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]

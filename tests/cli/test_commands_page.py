@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from recipe.documented import commands_of
 from support.completions_server import CompletionsServer
-from support.documented import commands_of
 from support.metric_environments import BLEURT, install, make_environment
 
 PAGE_PATH = Path(__file__).parents[2] / "docs" / "commands.md"

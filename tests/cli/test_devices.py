@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from support.command_line import GRRM, grrm
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.command_line import GRRM, grrm, invoke
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.cli import devices
-from grrm.cli import grrm as commands
 from grrm.errors import UserError
 
 N_ROWS = 7
@@ -185,7 +183,7 @@ def test_what_cannot_be_shared_out_is_refused(tmp_path, monkeypatch, words, mess
     rows = write_rows(tmp_path)
     words = ["rank", *words, *map(str, RANK), "--src-lang", "de", "--trg-lang", "en"]
     with pytest.raises(UserError, match=re.escape(message)):
-        CliRunner().invoke(commands, words, input="a\tb\tc\n", standalone_mode=False, catch_exceptions=False)
+        invoke(*words, stdin="a\tb\tc\n")
     assert {path.name for path in tmp_path.iterdir()} == {rows.name}
 
 

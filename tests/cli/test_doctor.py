@@ -8,9 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 
-from grrm import cli
 from grrm.cli.commands import doctor, doctor_packages
 
 HEALTHY = {**dict.fromkeys(doctor_packages.NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
@@ -180,7 +179,7 @@ def test_output_is_plain_without_a_terminal_and_a_table_on_one():
 def test_the_exit_status_is_zero_unless_the_main_path_cannot_run(monkeypatch, error, status, verdict):
     monkeypatch.setattr(doctor, "paddle_import_error", lambda: error)
     monkeypatch.setattr(doctor, "installed_version", HEALTHY.get)
-    result = CliRunner().invoke(cli.grrm, ["doctor"], standalone_mode=False)
+    result = invoke("doctor")
     assert result.return_value == status
     assert verdict in result.output
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import paddle
 import pytest
-from support.fused_reference import reference_operators
+from engine.paddle.fused_reference import reference_operators
 
 from grrm.cli import gpu_check
 from grrm.cli.commands.doctor import examine_gpu

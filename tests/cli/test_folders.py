@@ -5,17 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 from support.completions_server import CompletionsServer
 
-from grrm.cli import grrm
 from grrm.errors import UserError
 
 ROW = {"src_text": "eins", "trg_text": "one", "src_lang": "de", "trg_lang": "en", "mt_texts": ["one", "two"]}
-
-
-def call(*words):
-    return CliRunner().invoke(grrm, list(map(str, words)), catch_exceptions=False, standalone_mode=False)
 
 
 @pytest.fixture
@@ -35,12 +30,12 @@ def names(path):
 
 def test_every_file_is_ranked_and_those_that_are_there_are_kept(folder, tmp_path):
     out = tmp_path / "scored"
-    call("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
+    invoke("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
     assert names(out) == ["de2en.parquet", "en2de.parquet"]
     assert pq.read_table(out / "de2en.parquet")["scores"].to_pylist()[0][0] == 10.0
     (out / "en2de.parquet").unlink()
     kept = (out / "de2en.parquet").stat().st_mtime_ns
-    again = call("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
+    again = invoke("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
     assert "de2en.parquet: there already" in again.stderr
     assert "fr2en.parquet: no rows" in again.stderr
     assert names(out) == ["de2en.parquet", "en2de.parquet"]
@@ -54,9 +49,9 @@ def test_parts_share_out_the_files_and_open_the_model_once(folder, tmp_path):
         for file in folder.iterdir():
             table = pq.read_table(file).drop_columns(["mt_texts"])
             pq.write_table(table, file)
-        call("translate", folder, *words, "--part-id", 1, "--device-num", 2)
+        invoke("translate", folder, *words, "--part-id", 1, "--device-num", 2)
         assert names(out) == ["en2de.parquet"]
-        call("translate", folder, *words, "--part-id", 0, "--device-num", 2)
+        invoke("translate", folder, *words, "--part-id", 0, "--device-num", 2)
         assert names(out) == ["de2en.parquet", "en2de.parquet"]
         assert pq.read_table(out / "en2de.parquet")["translation"].to_pylist() == ["text 0"]
 
@@ -75,13 +70,13 @@ def test_bad_rows_of_a_folder_are_named_left_out_and_counted(folder, tmp_path, c
     rows = [*BAD, ROW | {"mt_texts": None}, ROW | {"trg_text": None}]
     pq.write_table(pa.Table.from_pylist(rows), folder / "de2en.parquet")
     out = tmp_path / "scored"
-    told = call("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
+    told = invoke("rank", folder, "--out", out, "--judge", "text_metric", "--score-key", "scores")
     assert [row["src_text"] for row in pq.read_table(out / "de2en.parquet").to_pylist()] == ["eins", "zwei"]
     assert "6 rows left out (2 x src_text is not text, 1 x src_lang is not a language" in told.stderr
     assert "de2en.parquet row 2: column src_text holds None; it must be text" in caplog.text
     assert "de2en.parquet row 8: column trg_text holds None; it must be text" in caplog.text
     # a single file's rows stay beside its results
-    told = call("rank", folder / "de2en.parquet", "--judge", "text_metric", "--out", tmp_path / "one.parquet")
+    told = invoke("rank", folder / "de2en.parquet", "--judge", "text_metric", "--out", tmp_path / "one.parquet")
     assert "6 rows not judged (2 x src_text is not text" in told.stderr
     found = pq.read_table(tmp_path / "one.parquet").to_pylist()
     assert [row["src_text"] for row in found] == [row["src_text"] for row in rows]
@@ -95,7 +90,7 @@ def test_bad_sources_of_a_folder_are_not_translated(folder, tmp_path):
     server, out = CompletionsServer(lambda body, number: f"text {number}"), tmp_path / "sampled"
     words = ["--out", out, "--url", server.url, "--prompt-type", "Tower", "--chat-template", "chatml"]
     try:
-        told = call("translate", folder, *words, "--anchor-key", "ref_text")
+        told = invoke("translate", folder, *words, "--anchor-key", "ref_text")
     finally:
         server.close()
     assert pq.read_table(out / "de2en.parquet")["src_text"].to_pylist() == ["eins", "zwei"]
@@ -105,17 +100,17 @@ def test_bad_sources_of_a_folder_are_not_translated(folder, tmp_path):
 def test_a_file_of_bad_rows_is_one_sentence(folder, tmp_path):
     pq.write_table(pa.Table.from_pylist([ROW | {"src_lang": "xx"}]), folder / "de2en.parquet")
     with pytest.raises(UserError, match="row 1: column src_lang holds 'xx'; it must be a language"):
-        call("rank", folder, "--out", tmp_path / "scored", "--judge", "text_metric")
+        invoke("rank", folder, "--out", tmp_path / "scored", "--judge", "text_metric")
 
 
 def test_what_does_not_go_together_is_told(folder, tmp_path):
     with pytest.raises(UserError, match="is a folder: give another one with --out"):
-        call("rank", folder, "--judge", "text_metric")
+        invoke("rank", folder, "--judge", "text_metric")
     with pytest.raises(UserError, match=r"--inplace writes to .*, and --out says .*: leave out one of them"):
-        call("rank", folder, "--judge", "text_metric", "--inplace", "--out", tmp_path / "x")
+        invoke("rank", folder, "--judge", "text_metric", "--inplace", "--out", tmp_path / "x")
     with pytest.raises(UserError, match="ROWS is standard input: give --out"):
-        call("rank", "-", "--judge", "text_metric", "--inplace")
+        invoke("rank", "-", "--judge", "text_metric", "--inplace")
     with pytest.raises(UserError, match="--part-id and --device-num share out the files of a folder"):
-        call("rank", folder / "de2en.parquet", "--judge", "text_metric", "--device-num", 2)
+        invoke("rank", folder / "de2en.parquet", "--judge", "text_metric", "--device-num", 2)
     with pytest.raises(UserError, match="part 2 of 2 does not exist"):
-        call("rank", folder, "--out", tmp_path / "x", "--judge", "text_metric", "--part-id", 2, "--device-num", 2)
+        invoke("rank", folder, "--out", tmp_path / "x", "--judge", "text_metric", "--part-id", 2, "--device-num", 2)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 
-from grrm import cli
 from grrm.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 TINY = "llm/config/qwen/grpo_grrm_tiny_argument.yaml"
 
 
-def init(*arguments: object) -> str:
-    result = CliRunner().invoke(cli.grrm, ["init", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0
-    return result.output
+init = partial(invoke, "init")
 
 
 def files_below(folder: Path) -> dict[Path, bytes]:
@@ -25,7 +22,7 @@ def files_below(folder: Path) -> dict[Path, bytes]:
 
 
 def test_every_file_lies_where_the_clone_has_it(tmp_path):
-    said = init(tmp_path / "my work")
+    said = init(tmp_path / "my work").output
     files = files_below(tmp_path / "my work")
     assert {Path(TINY), Path("llm/config/qwen/tiny_model_config.json"), Path("reward_server/reward_server.py")} <= {
         *files
@@ -40,7 +37,7 @@ def test_every_file_lies_where_the_clone_has_it(tmp_path):
 def test_a_second_time_changes_nothing(tmp_path):
     init(tmp_path)
     before = files_below(tmp_path)
-    assert f"0 files copied, {len(before)} already there" in init(tmp_path)
+    assert f"0 files copied, {len(before)} already there" in init(tmp_path).output
     assert files_below(tmp_path) == before
 
 
@@ -55,7 +52,7 @@ def test_a_file_that_was_edited_is_kept_and_nothing_else_is_copied(tmp_path):
 def test_force_replaces_what_differs(tmp_path):
     init(tmp_path)
     (tmp_path / TINY).write_text("mine")
-    assert "1 files copied" in init(tmp_path, "--force")
+    assert "1 files copied" in init(tmp_path, "--force").output
     assert (tmp_path / TINY).read_bytes() == (ROOT / TINY).read_bytes()
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.command_line import the_mistakes
 from support.rl_processes import SCRIPTS, environment
-from support.sentences import the_mistakes
 
 from grrm.config import Launch, RLConfig, SFTConfig, prepare
 from grrm.config.batch_plan import batch_plan

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file, save_file
+from support.command_line import ends_with_a_sentence, the_mistakes, the_sentence
 from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment, train_rl
-from support.sentences import ends_with_a_sentence, the_mistakes, the_sentence
 
 from grrm.config import RLConfig, load_config
 from grrm.errors import suggestion
@@ -104,15 +104,6 @@ def started(arguments: list[str], *options: str) -> subprocess.CompletedProcess[
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
     assert done.returncode == 2
     return done
-
-
-def test_port_that_is_taken_is_told_by_the_server() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        command = [sys.executable, str(ROOT / "reward_server/reward_server.py"), "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
-    assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {port} (Address already in use)" in the_sentence(done.stderr)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

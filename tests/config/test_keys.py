@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
-from support.argument_values import typed_values
+from support.argument_files import typed_values
 
 from grrm.config.document import help_text, key_tables, support_table, with_tables
 from grrm.config.key import OURS, By, Section, Support, key, keys_of, refused, switch

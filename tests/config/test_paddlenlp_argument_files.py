@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.paddlenlp_files import FILES, write_paddlenlp_file
+from support.argument_files import FILES, write_paddlenlp_file
 
 from grrm.config import Launch, RLConfig, prepare
 from grrm.config.load import switches_without_effect

@@ -4,10 +4,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
-from support.converter_rows import Converter, Row, group, pair, rows_of, write
+from support.command_line import invoke
+from support.rows import Converter, Row, group, pair, rows_of, write_parquet
 
-from grrm.cli import grrm
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
@@ -23,7 +22,7 @@ STORED = Path(__file__).parents[1] / "golden/data/parquet"
 
 
 def lines_of(convert: Converter, rows: list[Row], folder: Path, **settings: Any) -> list[Row]:
-    report = convert(write(folder / "in.parquet", rows), folder / "out.jsonl", **settings)
+    report = convert(write_parquet(folder / "in.parquet", rows), folder / "out.jsonl", **settings)
     return [json.loads(line) for line in report.path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
@@ -45,14 +44,14 @@ def test_jsonl_tasks_can_be_read_back_with_and_without_reference(tmp_path: Path)
 
 def test_an_output_of_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out.json ends neither with .parquet nor with .jsonl"):
-        convert_sft_mt(write(tmp_path / "in.parquet", [pair()]), tmp_path / "out.json")
+        convert_sft_mt(write_parquet(tmp_path / "in.parquet", [pair()]), tmp_path / "out.json")
 
 
 def test_dataset_info_keeps_the_other_entries(tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text('{"other": {"file_name": "x.json"}}')
-    source = write(tmp_path / "in.parquet", [pair()])
+    source = write_parquet(tmp_path / "in.parquet", [pair()])
     arguments = ["data", "sft-mt", str(source), str(tmp_path / "cot.parquet"), "--llama-factory"]
-    assert CliRunner().invoke(grrm, arguments).exception is None
+    invoke(*arguments)
     entries = json.loads((tmp_path / "dataset_info.json").read_text())
     assert entries["other"] == {"file_name": "x.json"}
     assert entries["cot"]["file_name"] == "cot.parquet"
@@ -93,9 +92,8 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_commands_convert_and_say_what_they_wrote(tmp_path: Path, command: str) -> None:
     row, options, count = COMMANDS[command]
-    source, out = write(tmp_path / "in.parquet", [row]), tmp_path / "new" / "out.parquet"
-    result = CliRunner().invoke(grrm, ["data", command, str(source), str(out), *options])
-    assert result.exception is None, result.output
+    source, out = write_parquet(tmp_path / "in.parquet", [row]), tmp_path / "new" / "out.parquet"
+    result = invoke("data", command, source, out, *options)
     assert f"{out}: {count} rows written, 0 left out" in result.output
     assert pq.read_metadata(out).num_rows == count
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.converter_rows import Converter, Row, converted, group, pair, rows_of, write
+from support.rows import Converter, Row, converted, group, pair, rows_of, write_parquet
 
 from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
@@ -72,7 +72,7 @@ def test_every_bad_group_is_left_out_and_reported_with_its_row_number(
     tmp_path: Path, convert: Converter, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [group(), *GROUP_FAULTS.values(), group(src_text="last")]
-    source = write(tmp_path / "in.parquet", rows)
+    source = write_parquet(tmp_path / "in.parquet", rows)
     report = convert(source, tmp_path / "out.parquet")
     assert report.written == 2
     assert [row.row for row in report.rejected] == list(range(2, len(rows)))
@@ -88,7 +88,7 @@ def test_row_numbers_count_on_over_batches(tmp_path: Path, convert: Converter, m
     monkeypatch.setattr("grrm.data.converters.output.ROWS_PER_BATCH", 2)
     rows = [pair(src_text=f"text {number}") for number in range(10)]
     rows[1]["src_text"] = rows[7]["src_text"] = ""
-    report = convert(write(tmp_path / "in.parquet", rows), tmp_path / "out.parquet")
+    report = convert(write_parquet(tmp_path / "in.parquet", rows), tmp_path / "out.parquet")
     assert [row.row for row in report.rejected] == [2, 8]
     texts = Counter(
         row["messages" if "messages" in row else "prompt"][0]["content"].split("\n")[4] for row in rows_of(report)

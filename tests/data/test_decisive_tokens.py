@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.converter_rows import group, write
+from support.rows import group, write_parquet
 
 from grrm.data.bpe import train_bpe
 from grrm.data.convert import ConversionReport
@@ -30,7 +30,7 @@ def taught(report: ConversionReport) -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("prompt_type", GQM_TASKS)
 def test_letters_signs_and_scores_of_a_verdict_are_decisive(tmp_path: Path, prompt_type: str) -> None:
-    source = write(tmp_path / "in.parquet", [group(scores=[3, 10, 3], analysis=ANALYSIS)])
+    source = write_parquet(tmp_path / "in.parquet", [group(scores=[3, 10, 3], analysis=ANALYSIS)])
     ((reply, pieces),) = taught(convert_sft_gqm(source, tmp_path / "out.jsonl", prompt_type=prompt_type))
     assert reply.startswith(ANALYSIS)
     ranking, scores = ["B", ">", "A", "=", "C"], {"score": ["3", "10", "3"], "ranking_score": ["10", "3", "3"]}
@@ -38,7 +38,9 @@ def test_letters_signs_and_scores_of_a_verdict_are_decisive(tmp_path: Path, prom
 
 
 def test_score_of_a_single_judge_is_decisive(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.parquet", [group(scores=[10, 1], mt_texts=["a", "b"], analyses=["10, 1", "1 of 10"])])
+    source = write_parquet(
+        tmp_path / "in.parquet", [group(scores=[10, 1], mt_texts=["a", "b"], analyses=["10, 1", "1 of 10"])]
+    )
     rows = taught(convert_sft_sqm(source, tmp_path / "sqm.jsonl"))
     assert sorted(pieces for _, pieces in rows) == [["1"], ["10"]]
     assert all(reply.endswith(pieces[0]) for reply, pieces in rows)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.converter_rows import converted, group, pair, write
+from support.rows import converted, group, pair, write_parquet
 
 from grrm.data.annotation.groups import annotate_groups
 from grrm.data.annotation.relative import relative_groups
@@ -79,12 +79,12 @@ def test_two_sources_in_one_position_are_a_sentence():
 
 def test_a_file_without_documents_has_no_context_to_show(tmp_path):
     with pytest.raises(UserError, match="have no document, which context_segments needs"):
-        file_contexts(write(tmp_path / "rows.parquet", [pair()]), 1)
+        file_contexts(write_parquet(tmp_path / "rows.parquet", [pair()]), 1)
 
 
 def test_pages_of_the_help_are_documents(tmp_path):
     rows = [{("page" if name == "document" else name): value for name, value in row.items()} for row in segments(4, 6)]
-    assert file_contexts(write(tmp_path / "rows.parquet", rows), 1)[1] == (("a 4", "T4"),)
+    assert file_contexts(write_parquet(tmp_path / "rows.parquet", rows), 1)[1] == (("a 4", "T4"),)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_lines_for_rl_carry_the_place_of_their_row(tmp_path):
-    source = write(tmp_path / "rows.parquet", segments(3) + segments(7, document=None))
+    source = write_parquet(tmp_path / "rows.parquet", segments(3) + segments(7, document=None))
     first, second = lines(convert_to_src_tgt(source, tmp_path / "rl.jsonl").path)
     assert (first["document"], first["position"]) == ("a", 3)
     assert second.keys() == {"src", "tgt"}
@@ -100,7 +100,7 @@ def test_lines_for_rl_carry_the_place_of_their_row(tmp_path):
 
 
 def test_a_row_without_a_position_is_left_out_of_lines(tmp_path):
-    report = convert_to_src_tgt(write(tmp_path / "in.parquet", segments(3, None)), tmp_path / "rl.jsonl")
+    report = convert_to_src_tgt(write_parquet(tmp_path / "in.parquet", segments(3, None)), tmp_path / "rl.jsonl")
     assert [row.reason for row in report.rejected] == [
         "document 'a' has no position; give every row of a document a whole number in the column position, in the "
         "order of the text"
@@ -108,7 +108,7 @@ def test_a_row_without_a_position_is_left_out_of_lines(tmp_path):
 
 
 def test_files_of_rows_carry_the_place_of_their_row(tmp_path):
-    source = write(tmp_path / "rows.parquet", segments(3, 4))
+    source = write_parquet(tmp_path / "rows.parquet", segments(3, 4))
     as_csv = tmp_path / "rows.csv"
     as_csv.write_text("src_text,trg_text,src_lang,trg_lang,doc,position\nHi,Hallo,en,de,a,3\n", encoding="utf-8")
     held = hold_out(UserRows(source), tmp_path / "held.parquet", 1, "Tower")
@@ -126,7 +126,7 @@ def test_files_of_rows_carry_the_place_of_their_row(tmp_path):
 
 
 def test_without_documents_files_have_the_columns_of_before(tmp_path):
-    source = write(tmp_path / "rows.parquet", [pair(), pair(src_text="Ho")])
+    source = write_parquet(tmp_path / "rows.parquet", [pair(), pair(src_text="Ho")])
     assert pq.read_schema(convert_to_rows(source, tmp_path / "out.parquet").path).names == [
         "src_text",
         "trg_text",
@@ -139,7 +139,9 @@ def test_without_documents_files_have_the_columns_of_before(tmp_path):
 
 def test_groups_carry_the_place_of_their_row(tmp_path):
     rows = [row | {"mt_texts": ["T", "Tx", "Txx"], "trg_text": "Tx"} for row in segments(3, 5)]
-    groups = annotate_groups(write(tmp_path / "sampled.parquet", rows), tmp_path / "groups.parquet", group_size=3)
+    groups = annotate_groups(
+        write_parquet(tmp_path / "sampled.parquet", rows), tmp_path / "groups.parquet", group_size=3
+    )
     relative = relative_groups(groups.path, tmp_path / "relative.parquet", orders=2)
     for path in (groups.path, relative.path):
         assert {(row["document"], row["position"]) for row in pq.read_table(path).to_pylist()} == {("a", 3), ("a", 5)}
@@ -178,7 +180,7 @@ def prompts_shown(
 @pytest.mark.parametrize("convert", [convert_sft_gqm, convert_rl_gqm, convert_pairs_gqm])
 def test_a_group_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path, convert):
     rows = judged_segments()
-    contexts = file_contexts(write(tmp_path / "in.parquet", rows), 2)
+    contexts = file_contexts(write_parquet(tmp_path / "in.parquet", rows), 2)
     taught = set()
     for row in converted(convert, rows, tmp_path, context_segments=2):
         messages = row["prompt"] if "prompt" in row else row["messages"]
@@ -190,7 +192,7 @@ def test_a_group_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path
 @pytest.mark.parametrize("convert", [convert_sft_sqm, convert_rl_sqm])
 def test_a_single_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path, convert):
     rows = judged_segments()
-    contexts = file_contexts(write(tmp_path / "in.parquet", rows), 2)
+    contexts = file_contexts(write_parquet(tmp_path / "in.parquet", rows), 2)
     taught = {
         (row["prompt"] if "prompt" in row else row["messages"])[0]["content"]
         for row in converted(convert, rows, tmp_path, context_segments=2)
@@ -204,7 +206,7 @@ def test_a_single_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_pat
 def test_a_row_whose_context_cannot_be_shown_is_left_out(tmp_path):
     rows = judged_segments()
     rows[0]["src_text"] = "hidden\u202etext"
-    report = convert_sft_gqm(write(tmp_path / "in.parquet", rows), tmp_path / "out.parquet", context_segments=1)
+    report = convert_sft_gqm(write_parquet(tmp_path / "in.parquet", rows), tmp_path / "out.parquet", context_segments=1)
     assert [(row.row, row.reason) for row in report.rejected] == [(2, "a segment before it cannot be shown to a judge")]
 
 
@@ -215,7 +217,7 @@ def encode(text: str) -> list[int]:
 def test_prompts_of_rl_bring_earlier_sources_with_their_references(tmp_path):
     rows = [*segments(0, 1, 2), *segments(0, document=None)]
     rows[1]["src_text"] = "long " * 50
-    report = convert_to_src_tgt(write(tmp_path / "in.parquet", rows), tmp_path / "rl.jsonl", "Tower")
+    report = convert_to_src_tgt(write_parquet(tmp_path / "in.parquet", rows), tmp_path / "rl.jsonl", "Tower")
     limit = 200  # leaves the second row out as a prompt, not as context
     items = PromptDataset(report.path, encode, limit, context_segments=2)
     assert [item.task.context for item in items] == [(), (("a 0", "T0"), ("long " * 50, "T1")), ()]
@@ -223,6 +225,6 @@ def test_prompts_of_rl_bring_earlier_sources_with_their_references(tmp_path):
 
 
 def test_prompts_of_rl_without_documents_are_a_sentence(tmp_path):
-    report = convert_to_src_tgt(write(tmp_path / "in.parquet", [pair()]), tmp_path / "rl.jsonl", "Tower")
+    report = convert_to_src_tgt(write_parquet(tmp_path / "in.parquet", [pair()]), tmp_path / "rl.jsonl", "Tower")
     with pytest.raises(UserError, match=r"rl.jsonl line 1 and all others have no document"):
         PromptDataset(report.path, encode, 200, context_segments=1)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.converter_rows import Row, group, write
+from support.rows import Row, group, write_parquet
 
 from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.converters.gqm_pairs import convert_pairs_gqm, swapped
@@ -22,7 +22,7 @@ from grrm.gqm.prompts import GQM_TASKS
 
 
 def pairs(folder: Path, rows: list[Row], **settings: object) -> list[Row]:
-    report = convert_pairs_gqm(write(folder / "in.parquet", rows), folder / "out.parquet", **settings)
+    report = convert_pairs_gqm(write_parquet(folder / "in.parquet", rows), folder / "out.parquet", **settings)
     found: list[Row] = pq.read_table(report.path).to_pylist()
     assert len(found) == report.written
     return found
@@ -78,13 +78,13 @@ def test_seed_decides_which_are_swapped(tmp_path: Path) -> None:
 
 
 def test_groups_without_an_order_are_left_out_and_counted(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.parquet", [group(scores=[1]), group(scores=[4, 4, 4.9]), group()])
+    source = write_parquet(tmp_path / "in.parquet", [group(scores=[1]), group(scores=[4, 4, 4.9]), group()])
     report = convert_pairs_gqm(source, tmp_path / "out.parquet")
     assert (report.written, [row.row for row in report.rejected]) == (1, [1, 2])
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.parquet", [group(scores=[4, 4, 4])])
+    source = write_parquet(tmp_path / "in.parquet", [group(scores=[4, 4, 4])])
     with pytest.raises(UserError, match=r"in.parquet has no group whose scores differ"):
         convert_pairs_gqm(source, tmp_path / "out.parquet")
     with pytest.raises(UserError, match=r"swaps is 0; it must be at least 1"):

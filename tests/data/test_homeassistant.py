@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 
-from grrm.cli import grrm
 from grrm.data.corpora.homeassistant import build_homeassistant
 from grrm.data.corpora.pairs import CorpusFiles
 from grrm.data.corpora.translations import letters_of, parse_pairs
@@ -119,8 +118,7 @@ def test_what_is_kept(tmp_path: Path, english: str, german: str, kept: bool, kep
 def test_the_command_writes_what_was_asked_for_and_where_it_comes_from(wheel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--pairs", "en-de", "--from", str(wheel), "--train-rows", "50", "--dev-rows", "2"]
-    done = CliRunner().invoke(grrm, ["data", "corpus", "homeassistant", str(out), *options])
-    assert done.exit_code == 0, done.output
+    done = invoke("data", "corpus", "homeassistant", out, *options)
     assert f"{out / 'train.parquet'}: 50 rows" in done.output
     source = json.loads((out / "source.json").read_text())
     assert source["licence"] == "Apache-2.0"

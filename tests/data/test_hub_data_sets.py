@@ -23,23 +23,8 @@ NAME, COMMIT = "some/corpus", "0123456789abcdef0123456789abcdef01234567"
 HEAD = "/datasets/some/corpus/resolve/"
 
 
-class FakeHub(LocalServer):
-    """Serves the files of a folder as the data set `some/corpus`."""
-
-    def __init__(self, folder: Path) -> None:
-        class Answers(Handler):
-            def do_GET(self) -> None:
-                self.reply(*answer(folder, self.path, self.body()))
-
-            do_HEAD = do_POST = do_GET
-
-            def reply(self, status: int, content: bytes, headers: dict[str, str]) -> None:
-                super().reply(status, content, **headers)
-
-        super().__init__(Answers)
-
-
 def answer(folder: Path, address: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    """Status, content and headers of the files of a folder as the data set `some/corpus`."""
     path = unquote(urlparse(address).path)
     files = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     if path.startswith(HEAD):
@@ -64,7 +49,7 @@ def answer(folder: Path, address: str, body: bytes) -> tuple[int, bytes, dict[st
         reply = [known[name] for name in parse_qs(body.decode()).get("paths", []) if name in known]
     else:
         reply = about
-    return 200, json.dumps(reply).encode(), {"Content-Type": "application/json"}
+    return 200, json.dumps(reply).encode(), {}
 
 
 def test_a_name_is_read_as_its_files_are_and_again_without_the_network(tmp_path: Path) -> None:
@@ -83,7 +68,11 @@ def test_a_name_is_read_as_its_files_are_and_again_without_the_network(tmp_path:
         done = grrm("data", "convert", rows, out, *languages, cwd=tmp_path, **home, **local, **environment)
         return out.read_text(encoding="utf-8") if done.returncode == 0 else mistake(done)
 
-    with FakeHub(tmp_path / "served") as hub:
+    def serve(handler: Handler, body: bytes) -> None:
+        status, content, headers = answer(tmp_path / "served", handler.path, body)
+        handler.reply(status, content, **headers)
+
+    with LocalServer(serve) as hub:
         train, test = (converted(name, hub.url) for name in (NAME, f"{NAME}@test"))
         other_split, other_name = (converted(name, hub.url) for name in (f"{NAME}@dev", "no/such"))
     assert train == converted(str(folder / "train-00000-of-00001.parquet"), hub.url)

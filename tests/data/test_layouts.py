@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.command_line import invoke, refusal
 
-from grrm import cli, small_files
+from grrm import small_files
 from grrm.cli.records import read_records
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.converters.gqm import convert_sft_gqm
@@ -307,8 +307,7 @@ def test_rows_without_a_known_language_are_told_in_one_line(tmp_path, caplog):
 
 
 def converted(*arguments: object) -> str:
-    runner = CliRunner()
-    return runner.invoke(cli.grrm, ["data", "convert", *map(str, arguments)], catch_exceptions=False).output
+    return invoke("data", "convert", *arguments).output
 
 
 def test_held_out_sources_are_in_no_row_of_training(tmp_path):
@@ -349,7 +348,7 @@ def test_two_files_of_lines_become_training_files(tmp_path):
     assert "4 rows written, 0 left out" in told
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert "from English into Austrian German" in first["src"]
-    assert "--columns" in converted(rows.path, "out", "--columns", "source=en")
+    assert "--columns" in refusal("data", "convert", rows.path, "out", "--columns", "source=en")
 
 
 @pytest.mark.parametrize("layout", [nested_column, tab_separated, lines_of_two_files, memory])

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 
-from grrm.cli import grrm
 from grrm.data.corpora.libreoffice import build_libreoffice, deb_files, page_segments
 from grrm.data.corpora.translations import letters_of
 from grrm.errors import UserError
@@ -153,8 +152,7 @@ def test_untranslated_segments_and_other_lengths_are_left_out(tmp_path: Path) ->
 def test_the_command_writes_licence_packages_and_counts(packages: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--pairs", "en-de", "--from", str(packages), "--train-rows", "20"]
-    done = CliRunner().invoke(grrm, ["data", "corpus", "libreoffice", str(out), *options])
-    assert done.exit_code == 0, done.output
+    done = invoke("data", "corpus", "libreoffice", out, *options)
     assert f"{out / 'train.parquet'}: 20 rows" in done.output
     source = json.loads((out / "source.json").read_text())
     assert (source["licence"], source["rows"]["train"]) == ("MPL-2.0", {"en-de": 20})

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.converter_rows import group, write
+from support.rows import group, write_parquet
 
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.judged_prompts import RankingPromptDataset
@@ -45,7 +45,7 @@ def test_rule_by_which_taught_replies_earn_nothing_is_refused(tmp_path: Path) ->
 
 @pytest.mark.parametrize("prompt_type", ["ranking", "ranking_score"])
 def test_lines_of_the_converter_are_read(tmp_path: Path, prompt_type: str) -> None:
-    source = write(tmp_path / "in.parquet", [group(), group(src_text="Bye", trg_lang="zh")])
+    source = write_parquet(tmp_path / "in.parquet", [group(), group(src_text="Bye", trg_lang="zh")])
     lines = convert_rl_gqm(source, tmp_path / "out.jsonl", prompt_type=prompt_type, subgroup_augment=1)
     dataset = read(lines.path, rule=prompt_type)
     assert len(dataset) == 4

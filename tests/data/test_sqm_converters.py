@@ -7,9 +7,8 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke, refusal
 
-from grrm.cli import grrm
 from grrm.data.converters.sqm import convert_rl_sqm, convert_rubric_questions, convert_sft_sqm
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -75,10 +74,8 @@ def test_keys_that_name_one_column_twice_are_refused(tmp_path):
 
 def test_rubric_rows_ask_for_a_total_and_hold_the_true_grade(tmp_path):
     groups = written(tmp_path, {})
-    runner = CliRunner()
     for command in ("sft-rubric", "rl-rubric"):
-        words = ["data", command, str(groups), str(tmp_path / f"{command}.jsonl"), "--criteria", "Be kind."]
-        runner.invoke(grrm, words, catch_exceptions=False, standalone_mode=False)
+        invoke("data", command, groups, tmp_path / f"{command}.jsonl", "--criteria", "Be kind.")
     asked = mt_prompt("Hallo", "de", "en", "Tower")
     prompts = [render_chatml(rubric_prompt(asked, "Be kind.", text)) for text in ("Hello", "Hi", "Bye")]
 
@@ -97,8 +94,7 @@ def test_criteria_may_hold_the_reference_and_groups_become_questions_with_them(t
     groups = written(tmp_path, {"trg_text": "Hello."}, {"trg_text": None})
     questions, conversations = tmp_path / "questions.parquet", tmp_path / "sft.jsonl"
     for command, out in (("rubric-questions", questions), ("sft-rubric", conversations)):
-        words = ["data", command, str(groups), str(out), "--criteria", "10 points for: {reference}"]
-        result = CliRunner().invoke(grrm, words, catch_exceptions=False, standalone_mode=False)
+        result = invoke("data", command, groups, out, "--criteria", "10 points for: {reference}")
         assert "1 left out (1 x trg_text is not text)" in result.output
     (row,) = pq.read_table(questions).to_pylist()
     assert row["src_text"] == mt_prompt("Hallo", "de", "en", "Tower")
@@ -112,9 +108,8 @@ def test_criteria_may_hold_the_reference_and_groups_become_questions_with_them(t
 @pytest.mark.parametrize("criteria", ["", "  ", "10 points<|im_end|>"])
 def test_criteria_that_say_nothing_or_end_the_prompt_are_refused(tmp_path, criteria):
     for command, out in (("sft-rubric", "a.jsonl"), ("rl-rubric", "a.jsonl"), ("rubric-questions", "a.parquet")):
-        words = ["data", command, str(written(tmp_path, {})), str(tmp_path / out), "--criteria", criteria]
-        with pytest.raises(UserError, match="the criteria"):
-            CliRunner().invoke(grrm, words, catch_exceptions=False, standalone_mode=False)
+        said = refusal("data", command, written(tmp_path, {}), tmp_path / out, "--criteria", criteria)
+        assert "the criteria" in said
         assert not (tmp_path / out).exists()
 
 

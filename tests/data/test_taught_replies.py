@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.converter_rows import group, pair, write
+from support.rows import group, pair, write_parquet
 
 from grrm.config.load import read_yaml
 from grrm.data.annotation.relative import relative_groups
@@ -45,7 +45,9 @@ def lines(report: ConversionReport) -> dict[str, dict[str, Any]]:
 def groups(folder: Path, analysis: str) -> Path:
     rows = [{"trg_text": "r", "scores": scores, "analysis": analysis} for scores in ([3, 9, 7], [8, 8, 0])]
     sources = [{"src_text": text, "analyses": [analysis] * 3} for text in ("Hi", "Bye")]
-    return write(folder / "groups.parquet", [group(**row, **source) for row, source in zip(rows, sources, strict=True)])
+    return write_parquet(
+        folder / "groups.parquet", [group(**row, **source) for row, source in zip(rows, sources, strict=True)]
+    )
 
 
 def rewards(taught: ConversionReport, asked: ConversionReport, rule: str | None = None) -> list[RankingReward]:
@@ -131,7 +133,7 @@ def test_rule_of_the_recipes_rewards_what_their_commands_teach(tmp_path: Path, r
     ],
 )
 def test_translations_that_are_taught_can_be_extracted(tmp_path: Path, recipe: str, prompt_type: str) -> None:
-    source = write(tmp_path / "in.parquet", [pair(response="Hm.\n```\nHallo\n```")])
+    source = write_parquet(tmp_path / "in.parquet", [pair(response="Hm.\n```\nHallo\n```")])
     reports = [convert_to_sft(source, tmp_path / "sft.jsonl", prompt_type)]
     if prompt_type == "codeblock-think":
         reports.append(convert_sft_mt(source, tmp_path / "mt.jsonl"))

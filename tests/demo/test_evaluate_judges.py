@@ -6,7 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.data.parquet import write_rows
 from grrm.demo.evaluate_judges import main, ranking_record

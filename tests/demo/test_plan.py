@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from support.argument_values import check_folders, values_of
+from support.argument_files import check_folders, values_of
 
 import grrm
 from grrm.cli import grrm as grrm_command

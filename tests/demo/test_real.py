@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
-from support.argument_values import check_folders, values_of
+from support.argument_files import check_folders, values_of
+from support.command_line import invoke
 
 import grrm
-from grrm.cli import grrm as command_line
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig
 from grrm.demo import real_runner
 from grrm.demo.execution import StageFailure
@@ -93,7 +92,7 @@ def test_the_replies_that_a_group_judge_is_taught_fit_into_what_it_may_write(tmp
     groups.parent.mkdir(parents=True)
     row = {"src_text": "a", "src_lang": "de", "trg_lang": "en", "mt_texts": [*"bcde"], "scores": [0.0, 9.0, 4.0, 9.0]}
     pq.write_table(pa.Table.from_pylist([row | {"analysis": "word: A+ B- C- D+\n" * 20}]), groups)
-    assert CliRunner().invoke(command_line, list(taught.command[3:]), catch_exceptions=False).exit_code == 0
+    invoke(*taught.command[3:])
     (line,) = taught.outputs[0].read_text().splitlines()
     n_tokens = next(int(option.rpartition("=")[2]) for option in hosted if option.startswith("max_new_tokens="))
     assert len(json.loads(line)["tgt"]) <= n_tokens  # of a character or more each

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from support.fastdeploy_standin import fastdeploy_on_path, start_engine, with_fastdeploy
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.engine import fastdeploy_engine
 from grrm.engine.api import SamplingParams

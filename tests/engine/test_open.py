@@ -10,7 +10,7 @@ import paddle
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.judged_groups import judge_over
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.open import open_generator, open_model, open_servers

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
-from support.local_server import closed_after_test
 
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.openai_wire import unanswered_because
@@ -23,7 +22,9 @@ FAST = {
 AWAY_S = 3.0  # for what is waited out until the deadline
 
 
-start = closed_after_test(CompletionsServer)
+@pytest.fixture
+def start(closing):
+    return lambda script: closing.enter_context(CompletionsServer(script))
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from support.completions_server import MODEL, CompletionsServer, Refuse, completion
-from support.local_server import closed_after_test
 
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.http_client.client import NoAnswer
@@ -25,7 +24,9 @@ def echo(body: dict[str, Any], number: int) -> str:
     return f"<{body['prompt']}>"
 
 
-start = closed_after_test(lambda script=echo: CompletionsServer(script))
+@pytest.fixture
+def start(closing):
+    return lambda script=echo: closing.enter_context(CompletionsServer(script))
 
 
 def generator(*servers: CompletionsServer, **settings: Any) -> OpenAITextGenerator:

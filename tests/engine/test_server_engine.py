@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.counting_servers import PARAMS, STOP, VOCAB, apis, counting_servers, engine
+from engine.counting_servers import PARAMS, STOP, VOCAB, apis, counting_server, engine
 from support.rollout_server import MODEL
 
 from grrm.engine.api import Completion, SamplingParams
@@ -16,8 +16,8 @@ from grrm.http_client.client import NoAnswer
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
-    yield from counting_servers(tmp_path)
+def start(closing: ExitStack, tmp_path: Path) -> Any:
+    return lambda api, **settings: closing.enter_context(counting_server(tmp_path, api, **settings))
 
 
 @apis

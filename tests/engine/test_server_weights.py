@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.counting_servers import PARAMETERS, PARAMS, Trainer, apis, counting_servers, engine
+from engine.counting_servers import PARAMETERS, PARAMS, Trainer, apis, counting_server, engine
 from support.rollout_server import Refused
 from support.stopped_clock import stop_client_clock
 
@@ -19,8 +19,8 @@ from grrm.http_client.client import NoAnswer
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
-    yield from counting_servers(tmp_path)
+def start(closing: ExitStack, tmp_path: Path) -> Any:
+    return lambda api, **settings: closing.enter_context(counting_server(tmp_path, api, **settings))
 
 
 @apis

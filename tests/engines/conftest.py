@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.engine_servers import SHAPE, EngineServer, Start
+from engines.engine_servers import SHAPE, EngineServer, Start
 from support.rl_processes import TinyWorld
 from support.tiny_policy import write_policy
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-from support.engine_servers import MODEL, EngineServer
+from engines.engine_servers import MODEL, EngineServer
 from support.rl_processes import TinyWorld
 
 COMMON = {"prompt": [5, 6, 7, 300, 20], "max_tokens": 12, "temperature": 0}

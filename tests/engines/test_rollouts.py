@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support.engine_servers import MODEL, EngineServer, Start
+from engines.engine_servers import MODEL, EngineServer, Start
 from support.rl_processes import TinyWorld, entry_command, environment, metrics_of, one_rank, run
 
 GAP = 1e-5  # nats per token, at most; float32 rounds differently in two engines
 STEPS = 5
-SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def command(world: TinyWorld, output: Path, server: EngineServer, **settings: str) -> list[str]:
@@ -73,7 +72,7 @@ def test_an_output_layer_that_the_server_keeps_is_noticed(
     policy_world: TinyWorld, vllm: EngineServer, tmp_path: Path
 ) -> None:
     words = command(policy_world, tmp_path / "out", vllm)
-    done = run(one_rank([str(SUPPORT / "without_head.py"), *words]), expect=2)
+    done = run(one_rank([str(Path(__file__).with_name("without_head.py")), *words]), expect=2)
     assert f"rollout server {vllm.url} differs from the trainer after the update to step" in done.stderr
     assert "an output layer tied to the embedding" in done.stderr
     assert "Traceback" not in done.stderr

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engines.engine_servers import MODEL, EngineServer
 from support.command_line import GRRM, grrm
-from support.engine_servers import MODEL, EngineServer
-from support.policy_gguf import write_policy_gguf
+from support.gguf_files import write_policy_gguf
 from support.rl_processes import TinyWorld
 
 KINDS = ["grrm", "vllm", "llama_cpp"]

@@ -1,7 +1,7 @@
 import pytest
+from gqm.gullible_judge import as_seen, blocks_of
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from support.gullible_judge import as_seen, blocks_of
 
 from grrm.gqm.fences import FENCED, UNFENCED, Guard, UnsafeReason, fence_for
 from grrm.gqm.grammar import ParsedVerdict, parse_verdict

@@ -1,9 +1,9 @@
 """No line that any reader of scores could read is shown as it is, and none is refused for it."""
 
 import pytest
+from gqm.score_readers import COMBINED, PARTICULAR, READERS, careful, eager, greedy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.score_readers import COMBINED, PARTICULAR, READERS, careful, eager, greedy
 
 from grrm.gqm.fences import FENCED
 from grrm.gqm.verdict_lines import verdict_cuts

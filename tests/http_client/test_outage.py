@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.completions_server import CompletionsServer
+from support.local_server import LocalServer
+from support.reward_protocol import check_right, make_groups, ok
 from support.rollout_server import RolloutServer
-from support.scripted_server import ScriptedServer, check_right, make_groups, ok
 from support.stopped_clock import stop_client_clock
 
 from grrm.engine.api import SamplingParams
@@ -103,7 +104,7 @@ def roll_out(url: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "serve"),
     [
-        (judge, lambda folder: ScriptedServer(ok)),
+        (judge, lambda folder: LocalServer(ok)),
         (write, lambda folder: CompletionsServer(lambda body, number: f"<{body['prompt']}>")),
         (roll_out, lambda folder: RolloutServer("vllm", Counting(), folder, 49)),
     ],

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke, refusal
 from support.completions_server import CompletionsServer, Refuse
 
 from grrm import rank
-from grrm.cli import grrm
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.openai_wire import served_model
 from grrm.errors import UserError
@@ -88,19 +87,15 @@ def test_the_command_asks_at_the_chat_endpoint_as_the_model_needs(served, tmp_pa
     rows, out = tmp_path / "answers.jsonl", tmp_path / "out.jsonl"
     rows.write_text(json.dumps({"src_text": "2 + 2?", "trg_text": "4", "mt_texts": ["four"]}) + "\n")
     command = ["rank", str(rows), "--judge", "verifier", "--url", server.url, "--out", str(out)]
-    done = CliRunner().invoke(grrm, [*command, "--chat-template", "server"])
-    assert done.exit_code == 0, done.output
+    invoke(*command, "--chat-template", "server")
     assert json.loads(out.read_text())["judge_scores"] == [10.0]
     assert [body["max_tokens"] for body in server.requests] == [512]
     assert "messages" in server.requests[0]
-    done = CliRunner().invoke(grrm, [*command, "--no-think", "--max-new-tokens", "16"])
-    assert done.exit_code == 0, done.output
+    invoke(*command, "--no-think", "--max-new-tokens", "16")
     assert server.requests[1]["max_tokens"] == 16
     assert server.requests[1]["prompt"].startswith("<|im_start|>user")
-    done = CliRunner().invoke(
-        grrm, ["rank", str(rows), "--judge", "verifier", "--model", ".", "--chat-template", "server"]
-    )
-    assert "is the chat endpoint of --url" in str(done.output) + str(done.exception)
+    said = refusal("rank", rows, "--judge", "verifier", "--model", ".", "--chat-template", "server")
+    assert "is the chat endpoint of --url" in said
 
 
 def test_refusals_and_silence_are_marks_without_the_prompt(served, caplog):
@@ -134,11 +129,8 @@ def test_translations_that_the_chat_endpoint_refuses_end_the_command(served, tmp
     server = served(lambda *_: Refuse(400, {"error": {"message": "no"}}))
     rows, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     rows.write_text(json.dumps({"src_text": "zwei", "src_lang": "de", "trg_lang": "en"}) + "\n")
-    done = CliRunner().invoke(
-        grrm, ["translate", str(rows), "--url", server.url, "--chat-template", "server", "--out", str(out)]
-    )
-    assert isinstance(done.exception, NoAnswer)
-    assert "did not answer prompt 0" in str(done.exception)
+    with pytest.raises(NoAnswer, match="did not answer prompt 0"):
+        invoke("translate", rows, "--url", server.url, "--chat-template", "server", "--out", out)
     assert "messages" in server.requests[0]
 
 

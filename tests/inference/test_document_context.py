@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from support.completions_server import CompletionsServer
 from support.judged_groups import group_of
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_policy import write_tiny_reward_model
 
 import grrm
 from grrm.config import RewardModelConfig

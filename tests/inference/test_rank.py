@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.completions_server import CompletionsServer
 from support.text_models import by_source
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_policy import write_tiny_reward_model
 
 import grrm
 from grrm.engine import api

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.judged_groups import group_of
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.config.keys.reward_model import GroupConfig
 from grrm.errors import UserError

@@ -139,7 +139,7 @@ def test_a_source_that_a_server_has_no_room_for_is_too_long_and_the_others_are_t
 
 
 def test_a_process_that_translates_says_nothing_of_its_own(tmp_path):
-    from support.tiny_checkpoint import write_tiny_checkpoint
+    from support.tiny_policy import write_tiny_checkpoint
 
     call = "import sys, grrm; grrm.translate(sys.argv[1], ['Hallo'], 'de', 'en', max_new_tokens=2, retry=0)"
     done = python("-c", call, write_tiny_checkpoint(tmp_path / "model"))

@@ -1,10 +1,10 @@
 """No candidate and no source, whatever it says, changes what another candidate scores."""
 
 import pytest
-from support.attacks import ATTACKS
-from support.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
+from gqm.attacks import ATTACKS
+from gqm.gullible_judge import GullibleJudge, as_seen, blocks_of, score_of, without_escapes
+from gqm.score_readers import COMBINED, PARTICULAR, READERS
 from support.judged_groups import group_of, judge_over
-from support.score_readers import COMBINED, PARTICULAR, READERS
 from support.text_models import TextModel
 
 from grrm.gqm.chat import ASSISTANT_START, EOS_TEXT, USER_START

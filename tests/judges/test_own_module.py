@@ -8,13 +8,12 @@ import sys
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from support.command_line import invoke
 from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
 
 import grrm
 from grrm import judges
-from grrm.cli import grrm as command
 from grrm.errors import UserError
 from grrm.inference.judge_sources import open_mixture
 from grrm.judges import registry
@@ -89,9 +88,9 @@ def test_the_command_line_has_it(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"src_text": "zwei", "mt_texts": TEXTS}))
     given = ["rank", tmp_path / "rows.jsonl", "--src-lang", "de", "--trg-lang", "en", "--judge", "brevity"]
     given += ["--judge-option", "longest=5", "--judge-option", "per_word=true", "--out", tmp_path / "out.jsonl"]
-    CliRunner().invoke(command, list(map(str, given)), standalone_mode=False, catch_exceptions=False)
+    invoke(*given)
     assert json.loads((tmp_path / "out.jsonl").read_text())["judge_scores"] == SCORES
-    assert "brevity: prefers short translations" in " ".join(CliRunner().invoke(command, ["rank", "-h"]).output.split())
+    assert "brevity: prefers short translations" in " ".join(invoke("rank", "-h").output.split())
     assert "| `brevity` | prefers short translations | nothing | unread |" in registry.judge_table()
 
 

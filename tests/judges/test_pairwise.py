@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.converter_rows import converted
-from support.converter_rows import group as group_row
 from support.judged_groups import group_of, judge_over
+from support.rows import converted
+from support.rows import group as group_row
 from support.text_models import TIMEOUT, TextModel
 
 from grrm.data.converters.gqm_pairs import convert_sft_pairwise

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.output_layers import FORMS, set_chunk_tokens, use_form
 from support.tiny_policy import random_policy
+from support.token_scores import FORMS, set_chunk_tokens, use_form
 
 from grrm.algorithms.policy_losses import POLICY_LOSSES
 from grrm.config.derive_objective import policy_loss_config

@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from click.testing import CliRunner
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.command_line import invoke
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
-from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.models import export, shards
 from grrm.models.checkpoint import load_causal_lm
@@ -70,8 +69,7 @@ def test_the_command_writes_a_folder_with_tokenizer_and_what_ends_a_reply(tmp_pa
     folder, template = checkpoint(tmp_path / "run"), "{{ messages[0].content }}"
     (folder / "chat_template.jinja").write_text(template)
     words = ["export", str(folder), str(tmp_path / "hf"), "--license", "mit"]
-    done = CliRunner().invoke(grrm, words, standalone_mode=False)
-    assert done.exit_code == 0, done.output
+    done = invoke(*words)
     written = {Path(line).name for line in done.output.splitlines()}
     assert written >= {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
     assert json.loads((tmp_path / "hf/generation_config.json").read_text())["eos_token_id"] == [2]

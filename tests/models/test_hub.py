@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 from support.command_line import grrm
-from support.local_server import Handler, LocalServer
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.local_server import LocalServer
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.config.values import is_hub_name
 from grrm.models.hub import checkpoint_folder
@@ -34,20 +34,15 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class FakeHub(LocalServer):
-    """Serves the models `bos` and `hugging_face`, folders by `Owner/Model`; `asked` lists the paths of all requests."""
+    """Serves the models `bos` and `hugging_face`, folders by `Owner/Model`."""
 
     def __init__(self, bos: dict[str, Path], hugging_face: dict[str, Path]):
-        hub, self.bos, self.hugging_face, self.asked = self, bos, hugging_face, []
+        self.bos, self.hugging_face = bos, hugging_face
+        super().__init__(self.serve)
 
-        class Answers(Handler):
-            def do_GET(self):
-                hub.asked.append(self.path)
-                status, body, headers = hub.answer(self.path)
-                self.reply(status, body, **headers)
-
-            do_HEAD = do_GET
-
-        super().__init__(Answers)
+    def serve(self, handler, body):
+        status, content, headers = self.answer(handler.path)
+        handler.reply(status, content, **headers)
 
     def environment(self, home: Path) -> dict[str, str]:
         """What points a process of its own to this hub, with caches below `home`."""
@@ -142,12 +137,12 @@ def test_a_model_that_only_hugging_face_has_comes_from_its_cache(answers, hub):
 def test_pickled_weights_are_refused_and_not_downloaded(answers, hub):
     assert "'Qwen/Pickled' is no folder here" in answers["Qwen/Pickled"]["error"]
     assert "PaddleNLP's hub has no safetensors of it" in answers["Qwen/Pickled"]["error"]
-    assert not [path for path in hub.asked if "pdparams" in path]
+    assert not [path for path in hub.paths if "pdparams" in path]
 
 
 def test_an_index_that_leads_out_of_the_folder_is_refused(answers, hub):
     assert "names files outside of its folder" in answers["Qwen/Evil"]["error"]
-    assert not [path for path in hub.asked if "../" in path]
+    assert not [path for path in hub.paths if "../" in path]
 
 
 def test_a_name_that_no_hub_has_is_one_sentence(answers):
@@ -158,8 +153,8 @@ def test_a_name_that_no_hub_has_is_one_sentence(answers):
 
 
 def test_a_model_that_is_there_is_not_asked_for_again(answers, hub):
-    of_the_first = [place for place, path in enumerate(hub.asked) if "/Qwen/Sharded/" in path]
-    of_the_last = [place for place, path in enumerate(hub.asked) if "Qwen/Nowhere" in path]
+    of_the_first = [place for place, path in enumerate(hub.paths) if "/Qwen/Sharded/" in path]
+    of_the_last = [place for place, path in enumerate(hub.paths) if "Qwen/Nowhere" in path]
     assert max(of_the_first) < min(of_the_last)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.reward_models import backbone_folder, draw_groups, flat, reward_model, scores
+from support.tiny_models import backbone_folder, draw_groups, flat, reward_model, scores
 
 from grrm.errors import UserError
 from grrm.models.policy import load_policy

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from support.reward_models import backbone_folder, draw_groups, flat, reward_model, scores
+from support.tiny_models import backbone_folder, draw_groups, flat, reward_model, scores
 
 from grrm.errors import UserError
 from grrm.models.policy import load_policy

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.output_layers import FORMS, set_chunk_tokens, use_form
 from support.tiny_policy import random_policy
-from support.token_scores import token_scores
+from support.token_scores import FORMS, set_chunk_tokens, token_scores, use_form
 
 from grrm.models import token_scores as scoring
 from grrm.models.packing import lay_out, pack_rows

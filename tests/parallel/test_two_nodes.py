@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, node
+from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of
 
 from grrm.training.checkpoints import last_complete_checkpoint
 
 LIMIT_S = 30.0
+
+
+def node(command: list[str], rank: int, master: str, logs: Path) -> list[str]:
+    """Run on node `rank` of two, with one process each, through Paddle's launcher."""
+    launcher = [sys.executable, "-m", "paddle.distributed.launch", "--master", master, "--nnodes", "2"]
+    return [*launcher, "--rank", str(rank), "--nproc_per_node", "1", "--log_dir", str(logs / str(rank)), *command]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from support.argument_values import typed_values
+from support.argument_files import typed_values
 
 from grrm.cli import grrm
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig

@@ -14,8 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.command_line import grrm
-from support.documented import (
+from recipe.documented import (
     CHECKED,
     Command,
     Substitution,
@@ -29,7 +28,8 @@ from support.documented import (
     start_server,
     without,
 )
-from support.judge_rows import annotated_groups
+from support.command_line import grrm
+from support.rows import annotated_groups
 
 ROOT = Path(__file__).parents[2]
 PAGE, CHINESE = ROOT / "docs/recipe.md", ROOT / "docs/recipe_zh.md"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.documented import commands_of, give, run, start_server
+from recipe.documented import commands_of, give, run, start_server
 
 DOCS = Path(__file__).parents[2] / "docs"
 LAPTOP, JUDGE = DOCS / "tutorial_laptop.md", DOCS / "tutorial_judge.md"

@@ -7,7 +7,7 @@ import json
 import pytest
 from support.command_line import GRRM
 from support.rl_processes import CONFIGS, SCRIPTS, one_rank, run
-from support.scored_rows import scored_rows
+from support.rows import scored_rows
 
 pytestmark = pytest.mark.slow
 

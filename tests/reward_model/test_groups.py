@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.rl_processes import TinyWorld
-from support.scored_rows import scored_rows
+from support.rows import scored_rows
 
 from grrm.config import RewardModelConfig
 from grrm.data.annotation.groups import annotate_groups

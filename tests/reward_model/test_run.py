@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.command_line import ends_with_a_sentence
 from support.rl_processes import CONFIGS, SCRIPTS, metrics_of, one_rank, run, train_here, two_ranks
-from support.scored_rows import scored_rows
-from support.sentences import ends_with_a_sentence
+from support.rows import scored_rows
 
 from grrm.config import RewardModelConfig, load_config
 from grrm.errors import UserError

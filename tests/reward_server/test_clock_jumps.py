@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import requests
 from support.reward_app import group, score_body
-from support.slow_server import check_right, make_client, make_groups, slow_server
+from support.reward_protocol import check_right, client, make_groups
+from support.reward_servers import slow_server
 
 pytestmark = pytest.mark.slow
 INSTALL = "apt-get install -y --no-install-recommends libfaketime"
@@ -83,13 +84,13 @@ def server_times(url):
 def test_a_clock_that_jumps_by_ten_years_loses_no_verdict_and_ends_no_wait(clock):
     groups, times = make_groups(100), []
     with slow_server(0.05, variables=clock.environment(), judge_wait_s=PATIENCE_S) as (process, url):
-        client = make_client(url, **PATIENT, groups_per_request=5, max_connections=8)
+        asking = client(url, **PATIENT, groups_per_request=5, max_connections=8)
         with clock.jumping():
             gives_up = time.monotonic() + PATIENCE_S
             while (not times or max(times) - min(times) < YEAR_S) and time.monotonic() < gives_up:
-                check_right(groups, client.score(groups))
+                check_right(groups, asking.score(groups))
                 times += server_times(url)
-            check_right(groups, client.score(groups))
+            check_right(groups, asking.score(groups))
         assert requests.get(f"{url}/readyz", timeout=PATIENCE_S).status_code == 200
         counted = requests.get(f"{url}/metrics", timeout=PATIENCE_S).text
         assert process.poll() is None
@@ -124,7 +125,7 @@ def test_work_that_was_accepted_is_answered_when_the_clock_jumps_while_the_serve
         slow_server(1.5, variables=clock.environment(), drain_timeout_s=PATIENCE_S) as (process, url),
         ThreadPoolExecutor(1) as threads,
     ):
-        verdicts = threads.submit(make_client(url, **PATIENT, groups_per_request=6).score, groups)
+        verdicts = threads.submit(client(url, **PATIENT, groups_per_request=6).score, groups)
         while not requests.get(f"{url}/v1/live", timeout=PATIENCE_S).json()["running"]:
             time.sleep(0.02)
         with clock.jumping():

@@ -8,11 +8,10 @@ from functools import cache
 
 import pytest
 import requests
-from support.request_cost import cost
 from support.reward_app import group, score_body
-from support.reward_servers import reward_server, serving
+from support.reward_servers import cost, reward_server, serving
 from support.stopped_clock import PATIENCE_S
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 from tokenizers import Tokenizer
 
 from grrm.gqm.fences import FENCED

@@ -9,9 +9,10 @@ from functools import partial
 import pytest
 import requests
 from support.completions_server import CompletionsServer
+from support.local_server import LocalServer
 from support.reward_app import RecordingJudge, group, make_client, request_at_the_judge, score_body
+from support.reward_protocol import check_right, client, make_groups, ok, right_answer, status
 from support.reward_servers import reward_server
-from support.scripted_server import ScriptedServer, check_right, client, make_groups, ok, right_answer, send, status
 from support.stopped_clock import PATIENCE_S, stop_clock
 from support.text_models import TextModel
 
@@ -120,7 +121,7 @@ def partly(handler, body):
     answer = right_answer(body)
     done = answer["verdicts"][: len(answer["verdicts"]) // 2]
     problem = {"error_code": 504, "error_msg": "late", "field": None, "reference_id": None}
-    send(handler, 504, json.dumps(problem | answer | {"verdicts": done}).encode())
+    handler.reply(504, problem | answer | {"verdicts": done})
 
 
 def foreign(handler, body):
@@ -133,10 +134,10 @@ def foreign(handler, body):
     [([partly, partly, ok], [8, 4, 2]), ([foreign, ok], [8, 8]), ([status(504), ok], [8, 8])],
 )
 def test_client_asks_again_for_what_was_not_done_and_believes_nothing_else(script, asked_for):
-    groups, server = make_groups(8), ScriptedServer(*script)
+    groups, server = make_groups(8), LocalServer(*script)
     with client(server.url) as asking:
         check_right(groups, asking.score(groups))
     server.close()
-    bodies = [json.loads(body) for _, body, _ in server.requests]
+    bodies = [json.loads(body) for _, body, _ in server.asked]
     assert [len(body["groups"]) for body in bodies] == asked_for
-    assert float(server.requests[0][2][DEADLINE_HEADER]) == pytest.approx(29)
+    assert float(server.asked[0][2][DEADLINE_HEADER]) == pytest.approx(119)

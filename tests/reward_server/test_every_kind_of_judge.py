@@ -11,11 +11,10 @@ from contextlib import ExitStack
 import pytest
 import requests
 from support.completions_server import CompletionsServer
-from support.request_cost import cost
 from support.reward_app import group, score_body
-from support.reward_servers import reward_server
+from support.reward_servers import cost, reward_server
 from support.stopped_clock import PATIENCE_S, eventually
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.http_client.exchange import DEADLINE_HEADER
 

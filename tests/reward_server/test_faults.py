@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import subprocess
 import sys
@@ -12,27 +13,24 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 from support.reward_app import group, score_body
-from support.slow_server import check_right, make_client, make_groups, slow_server
-
-FULL_DISK = """
-import resource
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-"""
+from support.reward_protocol import check_right, client, make_groups
+from support.reward_servers import slow_server
 
 
 def test_full_disk_costs_neither_verdicts_nor_the_server(tmp_path):
     groups = make_groups(300)
-    with slow_server(0, before=FULL_DISK, log_file=str(tmp_path / "log")) as (process, url):
-        client = make_client(url, groups_per_request=4)
+    with slow_server(0, log_file=str(tmp_path / "log")) as (process, url):
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+        asking = client(url, groups_per_request=4)
         for _ in range(3):  # hundreds of lines of log, for which there is no room
-            check_right(groups, client.score(groups))
+            check_right(groups, asking.score(groups))
         large = score_body(*(group(f"g{number}", str(number % 10), "x" * 60_000) for number in range(40)))
         with pytest.raises(requests.ConnectionError):  # too large a body for memory, and there is no disk
             requests.post(f"{url}/v1/score", json=large, timeout=120)
         wordy = requests.post(f"{url}/v1/score", json=score_body(group("g", "7", "wordy")), timeout=120)
         assert wordy.json()["verdicts"][0]["candidates"][0]["score"] == 7.0
         assert len(wordy.content) > 4_000_000
-        check_right(groups, client.score(groups))
+        check_right(groups, asking.score(groups))
         assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         assert process.poll() is None
 
@@ -58,10 +56,10 @@ def test_clients_that_leave_at_any_moment_hurt_nobody():
 
         with ThreadPoolExecutor(4) as threads:
             leaving = [threads.submit(leave) for _ in range(3)]
-            client = make_client(url, groups_per_request=3)
+            asking = client(url, groups_per_request=3)
             try:
                 for _ in range(4):
-                    check_right(groups, client.score(groups))
+                    check_right(groups, asking.score(groups))
             finally:
                 stop.set()
             for left in leaving:

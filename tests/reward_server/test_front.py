@@ -9,13 +9,13 @@ import platform
 import socket
 import threading
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import requests
-from support.reward_app import group, score_body
+from support.reward_app import RecordingJudge, group, score_body
 from support.reward_servers import reward_server
-from support.slow_server import slow_server
 from support.stopped_clock import PATIENCE_S, cpu_seconds_of, eventually, stop_clock
 from waitress import wasyncore
 from waitress.channel import HTTPChannel
@@ -31,12 +31,12 @@ HEADER = "POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicatio
 
 
 @contextmanager
-def serving(**values):
-    """(front, URL) of a server with these settings in a thread."""
+def serving(judge=None, **values):
+    """(front, URL) of a server with these settings in a thread; it judges by chrF unless told otherwise."""
     settings = Settings(port=0, **values)
     token = read_token(None, settings.token_env)
     listener = bind(settings.host, 0, token)
-    app = RewardApp(settings, open_judge("chrf"), token)
+    app = RewardApp(settings, judge or open_judge("chrf"), token)
     front = Front(app, settings, listener)
     ended = threading.Event()
 
@@ -140,11 +140,18 @@ def test_client_that_takes_an_answer_slowly_gets_it_and_one_that_takes_nothing_i
         assert closed_because_of(url, "deadline") == 1
 
 
-def test_answers_that_nobody_reads_free_their_threads():
-    before = "from grrm_reward_server import front; front.IDLE_S = 1.0\n"
-    with slow_server(0, before=before, max_in_flight=1) as (_, url), ExitStack() as stack:
+class WordyJudge(RecordingJudge):
+    """Has four million letters to say about a group."""
+
+    def verdict(self, group):
+        return replace(super().verdict(group), analysis="x" * 4_000_000)
+
+
+def test_answers_that_nobody_reads_free_their_threads(monkeypatch):
+    monkeypatch.setattr("grrm_reward_server.front.IDLE_S", 1.0)
+    with serving(WordyJudge(), max_in_flight=1) as (_, url), ExitStack() as stack:
         for _ in range(1 + SPARE_THREADS):  # each holds a thread with two requests
-            assert stack.enter_context(connect(url, scoring(8, "wordy") * 2)).recv(1)  # of 32 MB
+            assert stack.enter_context(connect(url, scoring(8, "Hello") * 2)).recv(1)  # of 32 MB
         assert requests.get(f"{url}/healthz", timeout=PATIENCE_S).status_code == 200
 
 

@@ -11,7 +11,7 @@ import requests
 from support.completions_server import CompletionsServer
 from support.fastdeploy_standin import with_fastdeploy
 from support.reward_servers import reward_server
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 TASK = {"source": "Guten Morgen", "src_lang": "de", "trg_lang": "en"}
 CANDIDATES = [

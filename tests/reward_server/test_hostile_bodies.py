@@ -7,8 +7,7 @@ import random
 
 import pytest
 import requests
-from support.request_cost import cost
-from support.reward_servers import reward_server
+from support.reward_servers import cost, reward_server
 from support.stopped_clock import PATIENCE_S
 
 MIB = 2**20

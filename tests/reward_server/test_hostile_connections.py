@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from support.request_cost import cost_during, peak_bytes
-from support.reward_servers import SCRIPT, serving
+from support.reward_servers import SCRIPT, cost_during, peak_bytes, serving
 from support.stopped_clock import PATIENCE_S
-from support.tiny_checkpoint import write_tiny_checkpoint, write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 MIB = 2**20
 TOKEN = {"Authorization": "Bearer s3cret"}

@@ -13,7 +13,7 @@ from support.reward_app import group, score_body
 from support.reward_servers import reward_server
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.engine.open import over_engine
 from grrm.engine.scheduler import BatchScheduler

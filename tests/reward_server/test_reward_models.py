@@ -10,7 +10,7 @@ import requests
 from support.command_line import mistake, python
 from support.reward_app import group, score_body
 from support.reward_servers import SCRIPT, reward_server
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_policy import write_tiny_reward_model
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict

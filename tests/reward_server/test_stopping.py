@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 from support.reward_app import group, rows_body, score_body
-from support.slow_server import slow_server
+from support.reward_servers import slow_server
 from support.stopped_clock import PATIENCE_S, eventually
 
 

@@ -11,8 +11,8 @@ import pytest
 import requests
 from support.command_line import mistake, python
 from support.reward_app import group, score_body
+from support.reward_protocol import make_groups
 from support.reward_servers import SCRIPT, reward_server
-from support.scripted_server import make_groups
 
 from grrm.rewards.client import RewardClient
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from support.local_server import closed_after_test
-from support.scripted_server import ScriptedServer
+import pytest
+from support.local_server import LocalServer
 
-start = closed_after_test(ScriptedServer)
+
+@pytest.fixture
+def start(closing):
+    return lambda *script: closing.enter_context(LocalServer(*script))

@@ -9,17 +9,7 @@ import time
 from datetime import datetime, timezone
 
 import pytest
-from support.scripted_server import (
-    TASK,
-    check_right,
-    chunked,
-    client,
-    edited,
-    make_groups,
-    ok,
-    raw,
-    status,
-)
+from support.reward_protocol import TASK, check_right, client, edited, make_groups, ok, raw, right_answer, status
 from support.stopped_clock import PATIENCE_S
 
 from grrm.errors import UserError
@@ -39,9 +29,9 @@ def test_requests_are_split_concurrent_and_reassembled_in_order(start):
     groups = make_groups(9)
     settings = {"groups_per_request": 3, "max_connections": 3}
     check_right(groups, client(server.url, **settings).score(groups))
-    sizes = [len(json.loads(body)["groups"]) for _, body, _ in server.requests]
+    sizes = [len(json.loads(body)["groups"]) for _, body, _ in server.asked]
     assert sizes == [3, 3, 3]
-    assert len({json.loads(body)["request_id"] for _, body, _ in server.requests}) == 3
+    assert len({json.loads(body)["request_id"] for _, body, _ in server.asked}) == 3
 
 
 def test_answers_in_another_order_are_matched_by_id(start):
@@ -61,6 +51,17 @@ def test_unscored_candidates_keep_their_status_and_no_number(start):
     verdict = client(start(edited(fail_one)).url).score(make_groups(1))[0]
     assert verdict.statuses == (Status.JUDGE_UNPARSABLE, Status.SCORED)
     assert verdict.scores[0] is None
+
+
+def chunked(handler, body):
+    content = json.dumps(right_answer(body)).encode()
+    handler.send_response(200)
+    handler.send_header("Transfer-Encoding", "chunked")
+    handler.end_headers()
+    for start in range(0, len(content), 50):
+        piece = content[start : start + 50]
+        handler.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+    handler.wfile.write(b"0\r\n\r\n")
 
 
 def test_chunked_answer_is_read_whole(start):
@@ -104,13 +105,13 @@ def test_lone_surrogate_from_a_broken_tokenizer_does_not_stop_the_run(start):
     server = start(ok)
     group = Group("g", TASK, (Candidate("c", "bad \ud800 text", "bad \ud800 text"),))
     assert client(server.url).score([group])[0].statuses == (Status.SCORED,)
-    assert json.loads(server.requests[0][1])["groups"][0]["candidates"][0]["response"] == "bad \ufffd text"
+    assert json.loads(server.asked[0][1])["groups"][0]["candidates"][0]["response"] == "bad \ufffd text"
 
 
 def test_failed_extraction_travels_as_null(start):
     server = start(ok)
     client(server.url).score([Group("g", TASK, (Candidate("c", "text", None, 7),))])
-    candidate = json.loads(server.requests[0][1])["groups"][0]["candidates"][0]
+    candidate = json.loads(server.asked[0][1])["groups"][0]["candidates"][0]
     assert candidate == {"candidate_id": "0/c", "response": "text", "translation": None, "n_tokens": 7}
 
 
@@ -118,7 +119,7 @@ def test_token_is_sent_as_bearer(start):
     server = start(ok)
     with client(server.url, token="secret") as reward_client:
         reward_client.score(make_groups(1))
-    assert server.requests[0][2]["Authorization"] == "Bearer secret"
+    assert server.asked[0][2]["Authorization"] == "Bearer secret"
 
 
 def test_proxy_of_the_environment_is_not_used(start, monkeypatch):
@@ -171,7 +172,7 @@ def rows_answer(**answer):
 def test_score_rows_returns_the_floats_of_a_stock_server(start):
     server = start(rows_answer(score=[1.0, -2]))
     assert client(server.url, protocol="paddlenlp").score_rows(["s", "s"], ["t", "t"], ["a", "b"]) == [1.0, -2.0]
-    path, body, _ = server.requests[0]
+    path, body, _ = server.asked[0]
     assert path == "/"
     assert json.loads(body) == {"src": ["s", "s"], "tgt": ["t", "t"], "response": ["a", "b"]}
 
@@ -205,7 +206,7 @@ def test_stock_protocol_has_no_verdicts():
 def test_wait_until_ready_waits_for_every_server(start):
     late = start(status(503), status(503), raw(b"{}"))
     client(start(raw(b"{}")).url, late.url).wait_until_ready(PATIENCE_S)
-    assert [path for path, _, _ in late.requests] == ["/readyz"] * 3
+    assert late.paths == ["/readyz"] * 3
 
 
 @pytest.fixture
@@ -224,7 +225,7 @@ def test_every_look_at_a_server_that_is_not_ready_is_an_attempt(start, monkeypat
     server = start(status(503))
     with pytest.raises(RewardServerError) as caught:
         client(server.url).wait_until_ready(0.5)
-    assert caught.value.attempt >= len(server.requests)
+    assert caught.value.attempt >= len(server.asked)
 
 
 def test_stock_server_is_ready_once_it_speaks_http(start, no_second_probe):

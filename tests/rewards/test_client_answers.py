@@ -6,19 +6,15 @@ import json
 import math
 
 import pytest
-from support.scripted_server import (
-    check_right,
-    client,
-    edited,
-    make_groups,
-    ok,
-    raw,
-    right_answer,
-    send,
-    truncated,
-)
+from support.reward_protocol import check_right, client, edited, make_groups, ok, raw, right_answer
 
 from grrm.rewards.client import RewardServerError
+
+
+def truncated(handler, body):
+    content = json.dumps(right_answer(body)).encode()
+    handler.reply(200, content[: len(content) // 2], Content_Length=str(len(content)))
+    handler.close_connection = True
 
 
 def set_score(value):
@@ -80,7 +76,7 @@ def test_bad_answer_is_retried_and_then_an_error_never_a_number(start, name):
     server = start(step)
     with pytest.raises(RewardServerError, match=message) as caught:
         client(server.url).score(make_groups(2))
-    assert len(server.requests) == 3
+    assert len(server.asked) == 3
     assert caught.value.attempt == 3
     assert caught.value.server == server.url
     assert caught.value.group_ids == ("g0", "g1")
@@ -120,13 +116,13 @@ def partial(edit=lambda answer: None):
         del answer["verdicts"][1:]
         answer |= {"error_code": 504, "error_msg": "the deadline came"}
         edit(answer)
-        send(handler, 504, json.dumps(answer).encode())
+        handler.reply(504, answer)
 
     return step
 
 
 def asked_for(server) -> list[list[str]]:
-    return [[group["group_id"] for group in json.loads(body)["groups"]] for _, body, _ in server.requests]
+    return [[group["group_id"] for group in json.loads(body)["groups"]] for _, body, _ in server.asked]
 
 
 def test_what_was_done_at_the_deadline_is_kept_and_only_the_rest_asked_for_again(start):

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
-from support.slow_server import check_right, groups_judged, make_client, make_groups, slow_server
+from support.reward_protocol import check_right, client, make_groups
+from support.reward_servers import groups_judged, slow_server
 from support.stopped_clock import PATIENCE_S, eventually
 
 from grrm.rewards.client import RewardServerError
@@ -34,13 +35,13 @@ def is_at_work(url):
 def test_killing_one_of_two_servers_in_the_middle_loses_nothing_and_invents_nothing(tmp_path):
     groups, hold = make_groups(40), tmp_path / "hold"
     with slow_server(hold) as (first, url_1), slow_server(0.0) as (_, url_2), ThreadPoolExecutor(1) as threads:
-        client = make_client(url_1, url_2, groups_per_request=1, max_connections=4)
-        client.wait_until_ready(PATIENCE_S)
-        check_right(groups, client.score(groups))
+        asking = client(url_1, url_2, groups_per_request=1, max_connections=4)
+        asking.wait_until_ready(PATIENCE_S)
+        check_right(groups, asking.score(groups))
         assert groups_judged(url_1) > 0
         before = groups_judged(url_2)
         hold.touch()
-        verdicts = threads.submit(client.score, groups)
+        verdicts = threads.submit(asking.score, groups)
         eventually(lambda: is_at_work(url_1))
         first.kill()
         check_right(groups, verdicts.result(PATIENCE_S))
@@ -50,27 +51,27 @@ def test_killing_one_of_two_servers_in_the_middle_loses_nothing_and_invents_noth
 def test_killing_the_only_server_stops_the_client_with_a_sentence_and_a_restart_serves_it_again():
     groups = make_groups(3)
     with slow_server(0.0) as (process, url):
-        check_right(groups, make_client(url).score(groups))
+        check_right(groups, client(url).score(groups))
         process.kill()
         process.wait(PATIENCE_S)
         with pytest.raises(
             RewardServerError, match=f"reward server {url} .*'g0' and 2 more at attempt .*refused.*deadline"
         ):
-            make_client(url, deadline_s=2.0).score(groups)
-    with slow_server(0.0, int(url.rpartition(":")[2])):
-        check_right(groups, make_client(url).score(groups))
+            client(url, deadline_s=2.0).score(groups)
+    with slow_server(0.0, port=int(url.rpartition(":")[2])):
+        check_right(groups, client(url).score(groups))
 
 
 def test_client_time_out_retry_gets_the_first_answer_not_a_second_judgement(tmp_path):
     groups, hold, asked = make_groups(2), tmp_path / "hold", []
     hold.touch()
     with slow_server(hold) as (_, url), ThreadPoolExecutor(1) as threads:
-        client = make_client(url, read_timeout_s=0.5, attempts=1000)
-        send = client.http.exchange.send
-        client.http.exchange.send = lambda *request: asked.append(request) or send(*request)
-        verdicts = threads.submit(client.score, groups)
+        asking = client(url, read_timeout_s=0.5, attempts=1000)
+        send = asking.http.exchange.send
+        asking.http.exchange.send = lambda *request: asked.append(request) or send(*request)
+        verdicts = threads.submit(asking.score, groups)
         eventually(lambda: is_at_work(url) and len(asked) > 1)
-        client.http.exchange.read_timeout_s = PATIENCE_S
+        asking.http.exchange.read_timeout_s = PATIENCE_S
         hold.unlink()
         check_right(groups, verdicts.result(PATIENCE_S))
         assert groups_judged(url) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.paddlenlp_files import write_paddlenlp_file
+from support.argument_files import write_paddlenlp_file
 from support.rolled import rolled_group
 
 from grrm.config import Launch, RLConfig, prepare

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.reward_servers import error_lines, faulty_server, reward_server
+from support.reward_servers import judged_by, reward_server
 from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of, run, two_ranks
 
 pytestmark = pytest.mark.slow
@@ -60,11 +60,12 @@ def last_save(output: Path) -> int:
 
 def the_one_message(logs: Path) -> str:
     """The sentence that both ranks ended with; each has exactly one, and no traceback."""
-    lines = error_lines(logs)
+    texts = [path.read_text(errors="replace") for path in sorted(logs.glob("workerlog.*"))]
+    lines = [[line for line in text.splitlines() if line.startswith("error:")] for text in texts]
     assert len(lines) == 2
     assert [len(rank) for rank in lines] == [1, 1]
     assert lines[0] == lines[1]
-    assert not any("Traceback" in path.read_text(errors="replace") for path in logs.glob("workerlog.*"))
+    assert not any("Traceback" in text for text in texts)
     return lines[0][0]
 
 
@@ -96,7 +97,7 @@ def test_killed_reward_server_stops_every_rank_with_one_message_and_the_run_resu
 
 
 def test_judge_that_fails_for_one_rank_only_stops_both_with_the_same_message(world: TinyWorld, tmp_path: Path) -> None:
-    with faulty_server("raise", "1-3") as (_, url):
+    with judged_by("faulty", {"fault": "raise", "group_id": "1-3"}) as (_, url):
         command = entry_command(world, tmp_path / "out", reward_server=url, **IMPATIENT)
         done = run(two_ranks(command, tmp_path / "logs"), timeout_s=DEADLINE_S, expect=None)
     assert done.returncode != 0
@@ -110,7 +111,7 @@ def test_judge_that_fails_for_one_rank_only_stops_both_with_the_same_message(wor
 def test_judge_that_leaves_too_much_unscored_stops_every_rank_with_one_sentence(
     world: TinyWorld, tmp_path: Path
 ) -> None:
-    with faulty_server("unscored", "1-0") as (_, url):
+    with judged_by("faulty", {"fault": "unscored", "group_id": "1-0"}) as (_, url):
         settings = {**IMPATIENT, "reward_server": url, "max_unscored_fraction": "0.2"}
         command = entry_command(world, tmp_path / "out", **settings)
         done = run(two_ranks(command, tmp_path / "logs"), timeout_s=DEADLINE_S, expect=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
-from support.reward_servers import mortal_server
+from support.reward_servers import judged_by
 from support.rl_processes import TinyWorld, entry_command, metrics_of, on_ranks, rollouts_of, run
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,8 @@ FATAL = "1-"  # what the ids of the second step's groups begin with; a step come
 
 def train(world: TinyWorld, folder: Path, n_ranks: int, marker: Path) -> tuple[str, list[int | None]]:
     """What a run of three steps told, and how each of its two servers had ended by then (None: not at all)."""
-    with mortal_server(marker, FATAL) as (one, url_1), mortal_server(marker, FATAL) as (two, url_2):
+    judge = ("mortal", {"marker": str(marker), "prefix": FATAL})
+    with judged_by(*judge) as (one, url_1), judged_by(*judge) as (two, url_2):
         settings = {
             "use_rm_server": "true",
             "reward_server": json.dumps([url_1, url_2]),

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.command_line import ends_with_a_sentence
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, rollouts_of, train_here
-from support.sentences import ends_with_a_sentence
 
 from grrm.config import RLConfig, load_config
 from grrm.gqm.groups import Status

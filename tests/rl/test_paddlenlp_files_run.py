@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import requests
 from safetensors.numpy import load_file
-from support.paddlenlp_files import FILES, write_paddlenlp_file
+from support.argument_files import FILES, write_paddlenlp_file
 from support.reward_servers import reward_server
 from support.rl_processes import SCRIPTS, TinyWorld, metrics_of, on_ranks, run
 from support.tiny_policy import write_policy

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from support.dumped_run import NORMALISED, config_of, write_run
+from support.command_line import invoke
+from support.dumped_run import config_of, write_run
 from support.rl_processes import TinyWorld, entry_command, rollouts_of, run, two_ranks
 from support.rolled import rolled_group
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
-from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.inference.judge_sources import Host, open_mixture
 from grrm.judges.gated import GatedJudge
@@ -30,6 +29,14 @@ from grrm.rl.replay import replay
 from grrm.rl.reward_stage import RewardStage, reward, shaping_config
 from grrm.tracking.report.selection import read_opinions
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_rollouts
+
+NORMALISED = {
+    "rl_algorithm": "reinforce_plus_plus",
+    "norm_adv_by_std": "null",
+    "kl_loss_coeff": "0",
+    "normalize_reward": "true",
+    "normalize_advantage": "true",
+}
 
 
 @pytest.mark.parametrize("file_format", ["jsonl", "parquet"])
@@ -78,7 +85,7 @@ def test_a_number_that_is_not_the_runs_is_named_and_the_command_fails(tmp_path):
     was = records[4]["candidates"][1]["reward"]
     records[4]["candidates"][1]["reward"] = np.nextafter(was, 1.0)
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    done = CliRunner().invoke(grrm, ["replay", str(folder)], standalone_mode=False)
+    done = invoke("replay", folder)
     assert done.return_value == 1
     assert f"step 2, group 2-1, candidate 1: reward {np.nextafter(was, 1.0)!r} in the dump, {was!r} now" in done.output
     assert "53 of 54 rewards and advantages of 3 step(s)" in done.output
@@ -86,7 +93,7 @@ def test_a_number_that_is_not_the_runs_is_named_and_the_command_fails(tmp_path):
 
 def test_another_judge_is_compared_with_the_runs_and_its_opinion_kept(tmp_path):
     folder = write_run(tmp_path, config_of())
-    done = CliRunner().invoke(grrm, ["replay", str(folder), "--step", "3", "--judge", "chrf"], standalone_mode=False)
+    done = invoke("replay", folder, "--step", "3", "--judge", "chrf")
     assert done.return_value == 0, done.output
     assert "chrf on 3 groups, against the judge of the run" in done.output
     assert "pairs in the same relation     +1.000" in done.output
@@ -106,28 +113,26 @@ def test_only_groups_without_a_verdict_are_judged_again(tmp_path):
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     failed = {(record["step"], record["group_id"]) for record in (records[1], records[5], records[-1])}
     command = ["replay", str(folder), "--judge", "chrf", "--name", "again"]
-    done = CliRunner().invoke(grrm, [*command, "--only-failed"], standalone_mode=False)
+    done = invoke(*command, "--only-failed")
     assert "3 of 10 groups have no verdict in the dump" in done.output
     assert "again on their candidates: scored 7" in done.output
     assert {*read_opinions(folder)["again"]} == failed
     assert all(None not in opinion["scores"] for opinion in read_opinions(folder)["again"].values())
-    CliRunner().invoke(grrm, command, standalone_mode=False)
+    invoke(*command)
     before = read_opinions(folder)["again"]
     assert len(before) == 10
-    CliRunner().invoke(grrm, [*command, "--only-failed"], standalone_mode=False)
+    invoke(*command, "--only-failed")
     assert read_opinions(folder)["again"] == before
-    done = CliRunner().invoke(grrm, [*command, "--only-failed", "--step", "1", "--name", "b"], standalone_mode=False)
+    done = invoke(*command, "--only-failed", "--step", "1", "--name", "b")
     assert "1 of 3 groups have no verdict" in done.output
     with pytest.raises(UserError, match="--only-failed has no effect without --judge"):
-        CliRunner().invoke(
-            grrm, ["replay", str(folder), "--only-failed"], standalone_mode=False, catch_exceptions=False
-        )
+        invoke("replay", folder, "--only-failed")
 
 
 def test_a_run_without_failures_has_nothing_to_judge_again(tmp_path):
     folder = write_run(tmp_path, config_of())
     command = ["replay", str(folder), "--judge", "chrf", "--only-failed", "--step", "2"]
-    done = CliRunner().invoke(grrm, command, standalone_mode=False)
+    done = invoke(*command)
     assert "0 of 3 groups have no verdict in the dump" in done.output
     assert read_opinions(folder) == {}
 
@@ -146,7 +151,7 @@ def test_what_cannot_be_replayed_is_refused_with_the_reason(tmp_path):
     with pytest.raises(UserError, match="does not say what settings step 2 was made with"):
         list(replay(folder))
     with pytest.raises(UserError, match="--model has no effect without --judge"):
-        CliRunner().invoke(grrm, ["replay", str(folder), "--model", "m"], standalone_mode=False, catch_exceptions=False)
+        invoke("replay", folder, "--model", "m")
 
 
 def test_settings_of_a_resumed_run_are_those_of_its_own_steps(tmp_path):

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 from support.completions_server import CompletionsServer
-from support.local_server import Handler, LocalServer
+from support.local_server import LocalServer
 from support.rolled import LABEL, rolled_group
-from support.tiny_checkpoint import write_tiny_reward_model
+from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 from grrm.config import RLConfig
 from grrm.errors import UserError
@@ -29,19 +29,17 @@ from grrm.rl.reward_stage import RewardStage, RowRewardStage, reward
 
 
 class RowServer(LocalServer):
-    """A stock PaddleNLP reward server that answers with `answer(rows)`; `seen` keeps the requests."""
+    """A stock PaddleNLP reward server that answers with `answer(rows)`."""
 
     def __init__(self) -> None:
-        self.seen, self.answer = [], lambda rows: success([len(text) for text in rows["response"]])
-        outer = self
+        self.answer = lambda rows: success([len(text) for text in rows["response"]])
+        super().__init__(self.serve)
 
-        class Answers(Handler):
-            def do_POST(self) -> None:
-                rows = json.loads(self.body())
-                outer.seen.append(rows)
-                self.reply(200, json.dumps(outer.answer(rows)).encode())
-
-        super().__init__(Answers)
+    def serve(self, handler, body) -> None:
+        if handler.command == "POST":
+            handler.reply(200, self.answer(json.loads(body)))
+        else:
+            handler.reply(501, b"")
 
 
 @pytest.fixture
@@ -80,7 +78,8 @@ def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_the
     groups = [rolled_group(0, [1, 2]), rolled_group(1, [3])]
     row_server.answer = lambda rows: success([0.5, -2.0, 70.0])
     groups = reward(rewarder, groups)
-    (rows,) = row_server.seen
+    (asked,) = row_server.asked
+    rows = json.loads(asked.body)
     assert rows["response"] == ["r0<eos>", "r1<eos>", "r0<eos>"]
     assert rows["src"] == ["say zwei"] * 3
     assert rows["tgt"] == [LABEL] * 3
@@ -159,6 +158,12 @@ def test_a_reward_model_is_a_judge_inside_the_trainer(kind, name, tmp_path):
     assert group.judged.verdict.statuses == (Status.SCORED,) * 3
     assert sum(group.judged.verdict.scores) == pytest.approx(15.0, abs=1e-4)
     assert len(set(group.judged.verdict.scores)) == 3
+
+
+def test_a_folder_without_a_reward_model_is_told(tmp_path):
+    folder = str(write_tiny_checkpoint(tmp_path))
+    with pytest.raises(UserError, match="holds no reward model"):
+        stage(settings(use_rm_server=False, reward_server=None, reward_model_name_or_path=folder))
 
 
 def test_a_mixture_is_judged_inside_the_trainer_and_a_server_that_is_away_is_left_out():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
-from support.judge_rows import annotated_groups
+from support.command_line import ends_with_a_sentence
 from support.rl_processes import (
     CONFIGS,
     TinyWorld,
@@ -20,7 +20,7 @@ from support.rl_processes import (
     train_here,
     train_rl,
 )
-from support.sentences import ends_with_a_sentence
+from support.rows import annotated_groups
 
 from grrm.config import SFTConfig, load_config
 from grrm.rewards.ranking_accuracy import ranking_score_reward

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +47,12 @@ class Policy:
 
 
 @pytest.fixture
-def start(world: TinyWorld, tmp_path: Path) -> Iterator[Any]:
-    servers: list[RolloutServer] = []
-
+def start(world: TinyWorld, closing: ExitStack, tmp_path: Path) -> Any:
     def build(api: str, policy: Policy | None = None) -> RolloutServer:
         eos = load_tokenizer(world.policy).eos_token_id
-        servers.append(RolloutServer(api, policy or Policy(world.policy), tmp_path / "weights", eos))
-        return servers[-1]
+        return closing.enter_context(RolloutServer(api, policy or Policy(world.policy), tmp_path / "weights", eos))
 
-    yield build
-    for server in servers:
-        server.close()
+    return build
 
 
 def test_weights_are_left_whole_and_those_of_a_run_that_was_stopped_are_not_taken_for_newer(

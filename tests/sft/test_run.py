@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.command_line import ends_with_a_sentence, the_sentence
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, one_rank, run, train_here, two_ranks
-from support.sentences import ends_with_a_sentence, the_sentence
 from support.tiny_models import EXPERTS, naive_logits, save_as_hugging_face
 
 from grrm.config import SFTConfig, load_config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -39,32 +38,21 @@ class CompletionsServer(LocalServer):
 
     def __init__(self, script: Script, model: str = MODEL) -> None:
         self.requests: list[dict[str, Any]] = []
-        self.paths: list[str] = []
         self.tokens: list[str | None] = []
         self.model_status = 200
-        lock = threading.Lock()
-        outer = self
+        self._script, self._model = script, model
+        super().__init__(self._answer)
 
-        class Answers(Handler):
-            def do_GET(self) -> None:
-                outer.paths.append(self.path)
-                self.send(outer.model_status, {"object": "list", "data": [{"id": model}]})
-
-            def do_POST(self) -> None:
-                body = json.loads(self.body())
-                with lock:
-                    number = len(outer.requests)
-                    outer.requests.append(body)
-                    outer.paths.append(self.path)
-                    outer.tokens.append(self.headers.get("Authorization"))
-                answer = script(body, number)
-                if isinstance(answer, Refuse):
-                    self.send(answer.status, answer.body, **answer.headers)
-                else:
-                    answered = chat_completion if "messages" in body else completion
-                    self.send(200, answered(answer) if isinstance(answer, str) else answer)
-
-            def send(self, status: int, body: Any, **headers: str) -> None:
-                self.reply(status, body if isinstance(body, bytes) else json.dumps(body).encode(), **headers)
-
-        super().__init__(Answers)
+    def _answer(self, handler: Handler, content: bytes) -> None:
+        if handler.command == "GET":
+            return handler.reply(self.model_status, {"object": "list", "data": [{"id": self._model}]})
+        body = json.loads(content)
+        with self.lock:
+            number = len(self.requests)
+            self.requests.append(body)
+            self.tokens.append(handler.headers.get("Authorization"))
+        answer = self._script(body, number)
+        if isinstance(answer, Refuse):
+            return handler.reply(answer.status, answer.body, **answer.headers)
+        answered = chat_completion if "messages" in body else completion
+        return handler.reply(200, answered(answer) if isinstance(answer, str) else answer)

@@ -26,14 +26,6 @@ from grrm.rl.span_credit import SpanCredit
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
 
-NORMALISED = {
-    "rl_algorithm": "reinforce_plus_plus",
-    "norm_adv_by_std": "null",
-    "kl_loss_coeff": "0",
-    "normalize_reward": "true",
-    "normalize_advantage": "true",
-}
-
 
 def config_of(**settings: str) -> RLConfig:
     values = {"actor_model_name_or_path": "org/policy", "train_datasets": "rl.jsonl", "output_dir": "out", **settings}

@@ -1,32 +1,37 @@
-"""An HTTP server on a free port of this machine, in threads of this process."""
+"""An HTTP server on a free port of this machine, in threads of this process, whose answers a test writes."""
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 
-import pytest
+
+class Asked(NamedTuple):
+    """A request."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers over connections that stay open; subclasses define `do_GET` and `do_POST`."""
+    """Answers over connections that stay open."""
 
     protocol_version = "HTTP/1.1"
 
-    def body(self) -> bytes:
-        """Read the request's body."""
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
-    def reply(self, status: int, content: bytes, **headers: str) -> None:
-        """Send an answer; underscores stand for the hyphens of header names."""
+    def reply(self, status: int, content: Any, **headers: str) -> None:
+        """Send an answer, bytes or what becomes JSON; underscores stand for the hyphens of header names."""
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name.replace("_", "-"), value)
+        of_body = {"Content-Length": str(len(body)), "Content-Type": "application/json"}
+        for name, value in {**of_body, **{name.replace("_", "-"): value for name, value in headers.items()}}.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
         """Say nothing."""
@@ -34,17 +39,41 @@ class Handler(BaseHTTPRequestHandler):
 
 class _Listener(ThreadingHTTPServer):
     request_queue_size = 128  # connections that wait for a busy machine to accept them; beyond it they are reset
+    daemon_threads = True
+
+    def handle_error(self, *args: Any) -> None:
+        """Clients may hang up: that is no error here."""
 
 
 class LocalServer:
-    """Serves at `url` from the start until `close`. Clients may hang up: that is no error here."""
+    """Serves at `url` from the start until `close`; `asked` has all requests.
 
-    def __init__(self, handler: type[Handler]) -> None:
-        self.http = _Listener(("127.0.0.1", 0), handler)
-        self.http.daemon_threads = True
-        self.http.handle_error = lambda *args: None  # type: ignore[method-assign]
+    Request k is answered by `script[k]`, the last one for ever, which is called with the handler and the body.
+    """
+
+    def __init__(self, *script: Callable[[Any, bytes], None]) -> None:
+        self.asked: list[Asked] = []
+        self.lock = lock = threading.Lock()
+        asked = self.asked
+
+        class Answers(Handler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                with lock:
+                    answer = script[min(len(asked), len(script) - 1)]
+                    asked.append(Asked(self.path, body, dict(self.headers)))
+                answer(self, body)
+
+            do_HEAD = do_POST = do_GET
+
+        self.http = _Listener(("127.0.0.1", 0), Answers)
         self.url = f"http://127.0.0.1:{self.http.server_port}"
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def paths(self) -> list[str]:
+        """Those that were asked for."""
+        return [one.path for one in self.asked]
 
     def close(self) -> None:
         self.http.shutdown()
@@ -55,20 +84,3 @@ class LocalServer:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-def closed_after_test(kind: Callable[..., LocalServer]) -> Any:
-    """A fixture that starts servers of this kind, which are closed after the test."""
-
-    def start() -> Iterator[Callable[..., LocalServer]]:
-        servers: list[LocalServer] = []
-
-        def begin(*arguments: Any, **settings: Any) -> LocalServer:
-            servers.append(kind(*arguments, **settings))
-            return servers[-1]
-
-        yield begin
-        for server in servers:
-            server.close()
-
-    return pytest.fixture(start)

@@ -1,95 +1,59 @@
-"""Reward servers as processes: the real script, and one whose judge fails on demand."""
+"""Reward servers as processes, also with a judge that takes its time, fails or dies; and what a request costs one."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import requests
 from support.rl_processes import ROOT, environment
+from support.stopped_clock import PATIENCE_S, cpu_seconds_of
 
 SCRIPT = ROOT / "reward_server/reward_server.py"
-FAULTY = """
-import sys
-from grrm.gqm.groups import Status, Verdict
-from grrm.judges.text_metric import TextMetricJudge
-from grrm_reward_server.main import serve
-from grrm_reward_server.settings import Settings
-
-fault, group_id = sys.argv[1:]
-
-
-class FaultyJudge(TextMetricJudge):
-    def judge(self, groups):
-        verdicts = super().judge(groups)
-        for i, group in enumerate(groups):
-            if group.group_id == group_id:
-                if fault == "raise":
-                    raise RuntimeError("out of memory")
-                verdicts[i] = Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE)
-        return verdicts
-
-
-serve(Settings(port=0), FaultyJudge(), None)
-"""
-
-MORTAL = """
-import os, signal, sys
-from grrm.judges.text_metric import TextMetricJudge
-from grrm_reward_server.main import serve
-from grrm_reward_server.settings import Settings
-
-marker, prefix = sys.argv[1:]
-
-
-class MortalJudge(TextMetricJudge):
-    def judge(self, groups):
-        if any(group.group_id.startswith(prefix) for group in groups):
-            try:
-                open(marker, "x").close()
-            except FileExistsError:
-                pass
-            else:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super().judge(groups)
-
-
-serve(Settings(port=0), MortalJudge(), None)
-"""
+Served = Iterator[tuple[subprocess.Popen[str], str]]
 
 
 @contextmanager
-def reward_server(
-    *options: str, stderr: int = subprocess.DEVNULL, **variables: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def reward_server(*options: str, stderr: int = subprocess.DEVNULL, **variables: str) -> Served:
     """The real server and its URL, on a free port unless the options say otherwise."""
     with serving([str(SCRIPT), "--port", "0", *options], stderr, **variables) as served:
         yield served
 
 
 @contextmanager
-def faulty_server(fault: str, group_id: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server that judges by chrF, but leaves one group "unscored" or fails with a "raise" on it."""
-    with serving(["-c", FAULTY, fault, group_id]) as served:
-        yield served
+def judged_by(
+    function: str, options: Mapping[str, Any], variables: Mapping[str, str] | None = None, **settings: Any
+) -> Served:
+    """The real server with a judge of judges.py, its options, and further settings of the server."""
+    judge = {"judge": f"{Path(__file__).with_name('judges.py')}:{function}", "judge_options": options}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump({"port": 0, **judge, **settings}, file)
+        file.flush()
+        with serving([str(SCRIPT), "--config", file.name], **(variables or {})) as served:
+            yield served
+
+
+def slow_server(takes: float | Path, *, variables: Mapping[str, str] | None = None, **settings: Any) -> Any:
+    """The server whose judge `takes` seconds for a call, or for as long as a file is there."""
+    options = {"takes": str(takes) if isinstance(takes, Path) else takes}
+    return judged_by("slow", options, variables, **settings)
+
+
+def groups_judged(url: str) -> float:
+    """How many groups a server has judged."""
+    counts = [line.split() for line in requests.get(f"{url}/metrics", timeout=PATIENCE_S).text.splitlines()]
+    return sum(float(words[1]) for words in counts if words[0] == "grrm_groups_total")
 
 
 @contextmanager
-def mortal_server(marker: Path, prefix: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server that judges by chrF. It is killed (SIGKILL) at the first group whose id begins with `prefix`.
-
-    Of several servers with the same `marker`, a file, only the first that gets such a group is; none where it is there.
-    """
-    with serving(["-c", MORTAL, str(marker), prefix]) as served:
-        yield served
-
-
-@contextmanager
-def serving(
-    command: list[str], stderr: int = subprocess.DEVNULL, **variables: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(command: list[str], stderr: int = subprocess.DEVNULL, **variables: str) -> Served:
     """A server's process and its URL, once it listens; it is killed at the end if it is still there."""
     with subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment() | variables
@@ -103,9 +67,41 @@ def serving(
             process.kill()
 
 
-def error_lines(logs: Path) -> list[list[str]]:
-    """The `error:` lines of every rank, in rank order."""
-    files = sorted(logs.glob("workerlog.*"))
-    return [
-        [line for line in path.read_text(errors="replace").splitlines() if line.startswith("error:")] for path in files
-    ]
+def peak_bytes(process):
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def cost(process, url, path, body):
+    """(status, growth, seconds, wait) of a request, as `cost_during` has them."""
+
+    def post():
+        headers = {"Content-Type": "application/json"}
+        return requests.post(url + path, data=body, headers=headers, timeout=PATIENCE_S).status_code
+
+    return cost_during(process, url, post)
+
+
+def cost_during(process, url, act):
+    """(`act()`, growth of the peak in bytes, seconds until it ends, most that pass while a probe waits for its answer).
+
+    The seconds are those of CPU time that the server spends.
+    """
+    before, ended, waits = peak_bytes(process), threading.Event(), [0.0]
+
+    def probe():
+        while not ended.wait(0.02):
+            start = cpu_seconds_of(process.pid)
+            requests.get(f"{url}/healthz", timeout=PATIENCE_S)
+            waits.append(cpu_seconds_of(process.pid) - start)
+
+    prober = threading.Thread(target=probe)
+    prober.start()
+    start = cpu_seconds_of(process.pid)
+    try:
+        done = act()
+        seconds = cpu_seconds_of(process.pid) - start
+    finally:
+        ended.set()
+        prober.join()
+    return done, peak_bytes(process) - before, seconds, max(waits)

@@ -154,9 +154,3 @@ def rollouts_of(output: Path) -> list[dict]:
 def killed_at(event: str, pattern: str, command: list[str]) -> list[str]:
     """`command` for `one_rank` or `two_ranks`, whose processes are killed by SIGKILL at an event; see killed_at.py."""
     return [str(Path(__file__).with_name("killed_at.py")), event, pattern, *command]
-
-
-def node(command: list[str], rank: int, master: str, logs: Path) -> list[str]:
-    """Run on node `rank` of two, with one process each, through Paddle's launcher."""
-    launcher = [sys.executable, "-m", "paddle.distributed.launch", "--master", master, "--nnodes", "2"]
-    return [*launcher, "--rank", str(rank), "--nproc_per_node", "1", "--log_dir", str(logs / str(rank)), *command]

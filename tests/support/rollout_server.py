@@ -9,7 +9,6 @@ tests/engine/test_control_request_response.py at df38cacfb3e89a2812c29741e1f6759
 from __future__ import annotations
 
 import json
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,32 +137,24 @@ class RolloutServer(LocalServer):
     max_model_len: int = 2**20
 
     def __post_init__(self) -> None:
-        lock, outer = threading.Lock(), self
         self.worker = Worker(self.root, self.expected, self.gpu)
+        super().__init__(self.serve)
 
-        class Answers(Handler):
-            def do_GET(self) -> None:
-                self.send(200, {"object": "list", "data": [{"id": MODEL, "max_model_len": outer.max_model_len}]})
-
-            def do_POST(self) -> None:
-                content = self.body()
-                while outer.api == "vllm" and outer.paused and self.path == "/v1/completions":
-                    time.sleep(0.01)  # vLLM 0.32 holds requests until it goes on
-                with lock:
-                    try:
-                        if outer.token is not None and self.headers.get("Authorization") != f"Bearer {outer.token}":
-                            raise Refused(401, "no token")
-                        self.send(200, outer.answer(self.path, content))
-                    except Refused as refused:
-                        self.send(refused.status, {"error": {"message": str(refused)}})
-                    except ValidationError as error:
-                        message = str(error.errors(include_url=False, include_input=False))
-                        self.send(400, {"error": {"message": message}})
-
-            def send(self, status: int, body: Any) -> None:
-                self.reply(status, json.dumps(body).encode())
-
-        super().__init__(Answers)
+    def serve(self, handler: Handler, content: bytes) -> None:
+        if handler.command == "GET":
+            return handler.reply(200, {"object": "list", "data": [{"id": MODEL, "max_model_len": self.max_model_len}]})
+        while self.api == "vllm" and self.paused and handler.path == "/v1/completions":
+            time.sleep(0.01)  # vLLM 0.32 holds requests until it goes on
+        with self.lock:
+            try:
+                if self.token is not None and handler.headers.get("Authorization") != f"Bearer {self.token}":
+                    raise Refused(401, "no token")
+                return handler.reply(200, self.answer(handler.path, content))
+            except Refused as refused:
+                status, message = refused.status, str(refused)
+            except ValidationError as error:
+                status, message = 400, str(error.errors(include_url=False, include_input=False))
+            return handler.reply(status, {"error": {"message": message}})
 
     def close(self) -> None:
         self.paused = False

@@ -1,4 +1,4 @@
-"""Tiny models with random weights, biases and norms, and the slow but obvious way to get their logits."""
+"""Tiny models with random weights, biases and norms, the slow but obvious way to their logits, and reward models."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 import paddle
+import pytest
 from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from safetensors.numpy import save_file
+from support.tiny_policy import random_policy
 
+from grrm.models.cpu_layers import use_cpu_layers
+from grrm.models.policy import load_policy
 from grrm.models.qwen2_moe import Qwen2MoeConfig, Qwen2MoeForCausalLM
 from grrm.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
+from grrm.models.reward_models import CandidateGroup, RewardModel, score_groups, with_new_head
 
 VOCAB = 97
 EXPERTS = {
@@ -28,6 +33,11 @@ ARCHITECTURES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "qwen2_moe": (partial(Qwen2MoeConfig, **EXPERTS), Qwen2MoeForCausalLM),
+}
+HEADS = {
+    "pairwise": {"kind": "pairwise"},
+    "none": {"kind": "ranker"},
+    "group": {"kind": "ranker", "compare": "group", "blocks": 1, "width": 16},
 }
 
 
@@ -76,3 +86,41 @@ def save_as_hugging_face(model: Any, directory: Path) -> None:
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     config = {**model.config.to_dict(), "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
     (directory / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture(scope="module", name="backbone", params=["qwen2-tied", "llama-untied"])
+def backbone_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    use_cpu_layers()
+    name, tied = request.param.split("-")
+    folder = tmp_path_factory.mktemp(request.param)
+    policy = random_policy(name, vocab_size=64, tie_word_embeddings=tied == "tied")
+    policy.save_pretrained(str(folder), safe_serialization=True)
+    return folder
+
+
+@pytest.fixture(scope="module", name="model", params=HEADS)
+def reward_model(request: pytest.FixtureRequest, backbone: Path) -> RewardModel:
+    model = with_new_head(backbone=load_policy(backbone), seed=3, **HEADS[request.param])
+    for name, weight in model.head.named_parameters():  # else nothing would come of candidates seeing each other
+        if "own_bias" in name:
+            weight.set_value(paddle.linspace(-1.0, 1.0, weight.shape[0]))
+    return model
+
+
+def draw_groups(*sizes: int, seed: int = 0) -> list[CandidateGroup]:
+    rng = np.random.default_rng(seed)
+    return [
+        CandidateGroup(
+            rng.integers(1, 64, rng.integers(1, 9)).tolist(),
+            [rng.integers(1, 64, rng.integers(1, 7)).tolist() for _ in range(size)],
+        )
+        for size in sizes
+    ]
+
+
+def scores(model: RewardModel, groups: list[CandidateGroup]) -> list[list[float]]:
+    return score_groups(model, groups, max_tokens=10_000)
+
+
+def flat(groups: list[list[float]]) -> np.ndarray:
+    return np.concatenate(groups)

@@ -10,11 +10,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from support.command_line import invoke
 from support.dumped_run import config_of, write_run
-from support.reported_runs import HOSTILE, LONG_RUN, VERDICT, reported_runs, write_long_run
+from tracking.reported_runs import HOSTILE, LONG_RUN, VERDICT, reported_runs, write_long_run
 
-from grrm.cli import grrm
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.report.facts import held_out, run_facts, training_reward
@@ -220,9 +219,7 @@ def test_groups_of_runs_are_chosen_alike_and_within_the_limits(tmp_path):
 
 def test_a_run_of_another_stage_has_curves_and_no_groups(tmp_path):
     MetricsLog(tmp_path / "sft").log(10, {"loss": 2.0, "eval_loss": 2.5})
-    done = CliRunner().invoke(
-        grrm, ["report", str(tmp_path / "sft"), "--out", str(tmp_path / "r.html")], standalone_mode=False
-    )
+    done = invoke("report", tmp_path / "sft", "--out", tmp_path / "r.html")
     assert done.output.startswith("file:///")
     data = Page((tmp_path / "r.html").read_text(encoding="utf-8")).data
     assert data["runs"][0]["metrics"]["loss"] == [[10], [2.0]]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from support.browser import browser_page
-from support.reported_runs import HOSTILE, reported_runs, write_long_run
+from tracking.reported_runs import HOSTILE, reported_runs, write_long_run
 
 from grrm.judges.text_metric import sentence_metric
 from grrm.tracking.metrics_log import MetricsLog

@@ -10,7 +10,7 @@ import paddle
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run, two_ranks
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.checks import Launch

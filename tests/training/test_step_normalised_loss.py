@@ -16,7 +16,7 @@ import paddle
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, run, train_here, two_ranks
-from support.scored_rows import WORDS
+from support.rows import WORDS
 
 from grrm.config import DPOConfig, RewardModelConfig, SFTConfig, load_config
 from grrm.dpo import run as dpo_run

@@ -8,11 +8,10 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command_line import invoke
 
-from grrm.cli import grrm
 from grrm.data.annotation.damage import DAMAGES
 from grrm.data.annotation.gold import GoldScale, chrf_scorer
 from grrm.data.annotation.groups import annotate_groups
@@ -175,8 +174,7 @@ def test_no_group_at_all_is_an_error_that_says_why(tmp_path):
 def test_the_judges_converters_read_what_the_command_writes(tmp_path):
     groups = tmp_path / "groups.parquet"
     arguments = ["data", "groups", str(sampled(tmp_path, {}, {})), str(groups), "--mixed-share", "0.5"]
-    result = CliRunner().invoke(grrm, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    invoke(*arguments)
     for line in convert_sft_gqm(groups, tmp_path / "sft.jsonl").path.read_text(encoding="utf-8").splitlines():
         verdict = parse_verdict(json.loads(line)["tgt"], 4, mode="exact")
         assert not isinstance(verdict, Rejection)

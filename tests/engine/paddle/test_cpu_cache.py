@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.decoder_passes import tokens_of_passes
 
 from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
@@ -46,13 +45,13 @@ def test_a_sequence_has_the_same_bits_among_samples_of_its_prompt_and_alone(deco
             assert (got[row] == decoder.decode(slots[one], tokens[one], positions[one], alone)[0]).all()
 
 
-def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(model, decoder, monkeypatch):
+def test_a_prompt_that_exceeds_a_pass_goes_on_in_the_next(model, decoder, tokens_of_passes):
     lengths, slots, sources = [70, 3, 64, 33], np.array([7, 2, 9, 0]), np.arange(4)
     whole = filled(decoder, lengths, slots, sources)
-    passes = tokens_of_passes(monkeypatch)
+    tokens_of_passes.clear()
     narrow = CpuDecoder(model, pass_tokens=32)  # its cache points to its weights
     parts = filled(narrow, lengths, slots, sources)
-    assert passes == [32, 32, 32, 32, 32, 10]
+    assert tokens_of_passes == [32, 32, 32, 32, 32, 10]
     inputs = slots, np.array([5, 6, 7, 8]), np.array(lengths)
     np.testing.assert_allclose(narrow.decode(*inputs, parts), decoder.decode(*inputs, whole), atol=1e-5)
 

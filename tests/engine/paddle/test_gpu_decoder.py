@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from support.fused_reference import block_attention, reference_operators, rms_norm
+from engine.paddle.fused_reference import block_attention, reference_operators, rms_norm
 
 from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.gpu_decoder import GpuDecoder, attention_arguments, paddle_operators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.fused_reference import reference_operators
+from engine.paddle.fused_reference import reference_operators
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle import gpu_decoder

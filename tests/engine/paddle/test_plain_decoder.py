@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from support.fused_reference import reference_operators
+from engine.paddle.fused_reference import reference_operators
 
 from grrm.engine.paddle import cpu_decoder
 from grrm.engine.paddle import plain_decoder as decoder_module

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import divided_sampling
-from support.divided_sampling import PROMPTS, drawn, whole_model
+from engine.paddle import divided_sampling
+from engine.paddle.divided_sampling import PROMPTS, drawn, whole_model
 from support.rl_processes import run, two_ranks
 from support.tiny_models import naive_logits
 

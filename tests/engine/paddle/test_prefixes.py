@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.decoder_passes import tokens_of_passes
 
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.cpu_cache import SharedPrefixes
@@ -63,12 +62,11 @@ def test_prompts_with_a_common_source_generate_what_each_does_alone(model):
     np.testing.assert_allclose(*logprobs, rtol=0, atol=1e-5)
 
 
-def test_a_header_and_a_source_that_prompts_share_run_once(model, monkeypatch):
+def test_a_header_and_a_source_that_prompts_share_run_once(model, tokens_of_passes):
     if CpuDecoder.unsupported_reason(model):
         pytest.skip("the C++ decoder does not run here")
-    counts = tokens_of_passes(monkeypatch)
     PaddleEngine(model).generate(prompts_of_two_sources(), SamplingParams(max_new_tokens=1))
-    assert counts == [17 + 8 + 9, 8 + 9 + 2 * 9, 2 * 9]  # what a level adds to the one before
+    assert tokens_of_passes == [17 + 8 + 9, 8 + 9 + 2 * 9, 2 * 9]  # what a level adds to the one before
 
 
 def prompts_of_two_sources():

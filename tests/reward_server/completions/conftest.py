@@ -5,7 +5,7 @@ from __future__ import annotations
 import openai
 import pytest
 from support import reward_servers
-from support.tiny_checkpoint import write_tiny_checkpoint
+from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.engine.open import open_model
 

@@ -2,7 +2,7 @@
 
 The behaviour of the operators was taken from their CUDA sources: the header in Paddle 3.3.1, and its callers on GitHub.
 The code around them is also tested on a CPU, with a block attention in NumPy written from those sources
-(tests/support/fused_reference.py).
+(tests/engine/paddle/fused_reference.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the demo's plans name: files that are there by then, and keys that the argument files have."""
+"""PaddleNLP's own argument files for RL, and what the argument files and folders of the demo's plans say."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,19 @@ from grrm.config.load import explicit_values, usable_values
 from grrm.config.problems import Problems
 from grrm.demo.stages import Stage
 
+FILES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paddlenlp_argument_files.json").read_text())
 CONFIGS: dict[str, type[Section]] = {
     "run_sft.py": SFTConfig,
     "run_reward.py": RewardModelConfig,
     "run_rl.py": RLConfig,
 }
+
+
+def write_paddlenlp_file(name: str, folder: Path) -> Path:
+    """PaddleNLP's file, key by key as its users have and start it; returns its path."""
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(FILES[name], sort_keys=False))
+    return path
 
 
 def typed_values(section: type[Section], raw: Mapping[str, Any]) -> dict[str, Any]:

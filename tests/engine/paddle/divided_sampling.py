@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from paddle.distributed import fleet
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.fused_reference import reference_operators
+from engine.paddle.fused_reference import reference_operators
 from support.tiny_models import build_model
 
 from grrm.engine.api import SamplingParams

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from grrm.models import cpu_kernels
 
-
+@pytest.fixture
 def tokens_of_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Watch the kernels from here on; the list gets a number for each pass."""
+    """Gets a number for each pass."""
+    from grrm.models import cpu_kernels
+
     counts: list[int] = []
     call = cpu_kernels.call
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from itertools import product
 
-from support.gullible_judge import as_seen
+from gqm.gullible_judge import as_seen
 
 ITEM = re.compile(r"\W*([A-Z])\s*[:=|-]\s*(\d+)[^\w\\]*(?:\([a-z ]*\)|\w+)?\W*")
 TIED = re.compile(r"\b([A-Z])\s*[:=]\s*(\d+)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +51,8 @@ class Counting:
         return tokens, [-0.25 * (place + 1) - self.weights for place in range(n)]
 
 
-def counting_servers(folder: Path) -> Iterator[Callable[..., RolloutServer]]:
-    """What starts servers of an API; all of them end afterwards."""
-    servers: list[RolloutServer] = []
-
-    def build(api: str, **settings: Any) -> RolloutServer:
-        servers.append(RolloutServer(api, Counting(), folder, EOS, expected=PARAMETERS, **settings))
-        return servers[-1]
-
-    yield build
-    for server in servers:
-        server.close()
+def counting_server(folder: Path, api: str, **settings: Any) -> RolloutServer:
+    return RolloutServer(api, Counting(), folder, EOS, expected=PARAMETERS, **settings)
 
 
 class Trainer:
