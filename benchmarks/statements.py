@@ -51,12 +51,16 @@ def _readmes() -> Iterator[Statement]:
     gains = zip(real_gains("grpo_gqm_sft"), real_gains("grpo"), strict=True)
     shares = [f"{100 * gain['mean'] / of_metric['mean']:.0f}" for gain, of_metric in gains]
     lost = [f"{-gain['mean']:.1f}" for gain in real_gains("grpo_gqm_sft", "greedy_")]
+    neutral = [result("real_policies")["seeds"][seed]["gqm_length_neutral"]["learned"] for seed in ("2", "3")]
+    gained = [f"{gain_of(learned, 'greedy_')['mean']:.1f}" for learned in neutral]
     yield (
         english,
         f"orders {pairs[0]} of held-out pairs as chrF does ({pairs[1]} over four orders; consensus {pairs[2]})",
     )
     yield english, f"teaches {' and '.join(shares)} % of the sampled gain; greedy loses {' and '.join(lost)}"
     yield chinese, f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识为 {pairs[2]}）"
+    yield english, f"gains {' and '.join(gained)} (seeds 2, 3), all within intervals"
+    yield chinese, f"提高 {' 和 '.join(gained)}（种子 2 和 3），均在区间之内"
     yield chinese, f"采样增益达到参考译文的 {' % 和 '.join(shares)} %，贪心下降 {' 和 '.join(lost)}"
     drop = f"{-learned['grpo_consensus']['greedy_gain']:.1f}"
     yield english, f"Consensus teaches length: greedy falls by {drop}"
@@ -80,11 +84,15 @@ def _real() -> Iterator[str]:
     yield f"loses {-learned['grpo_consensus']['greedy_gain']:.1f} points of greedy chrF"
     for name in ("grpo_gqm_sft", "grpo_ranker"):
         yield f"{100 * learned[name]['gain'] / learned['grpo']['gain']:.0f} % of what the reference"
-    second = result("real_policies")["seeds"]["2"]
-    few, neutral = second["gqm_of_3200_groups"]["learned"], second["gqm_length_neutral"]["learned"]
+    seeds = result("real_policies")["seeds"]
+    few = seeds["2"]["gqm_of_3200_groups"]["learned"]
     lost = interval(gain_of(few, "greedy_"), "+.2f")
     yield f"teaches {_named(few, 'sampled')}, and greedy loses beyond its interval: {lost}"
-    yield f"teaches {_named(neutral, 'sampled')} and {_named(neutral, 'greedy', 'greedy_')}"
+    second, third = (seeds[seed]["gqm_length_neutral"]["learned"] for seed in ("2", "3"))
+    yield f"teaches {_named(second, 'sampled')} and {_named(second, 'greedy', 'greedy_')}"
+    yield f"8,320 groups, {_named(third, 'sampled')} and {_named(third, 'greedy', 'greedy_')}"
+    of_chrf = seeds["3"]["chrf_length_neutral"]["learned"]
+    yield f"where chrF teaches {_named(of_chrf, 'sampled')} and {_named(of_chrf, 'greedy', 'greedy_')}"
 
 
 def _studied() -> Iterator[Statement]:

@@ -87,10 +87,11 @@ class RealSettings(Settings):
 
     @property
     def recipe(self) -> tuple[object, ...]:
-        """Changes to the tiny recipe of reinforcement learning: advantages in units of the judge's own spread."""
+        """Changes to the tiny recipe of RL: advantages in units of the judge's spread, and rewards without length."""
         rows = self.rl_prompts * self.rl_samples
         return (
-            *("--norm_adv_by_std", "true", "--learning_rate", self.rl_learning_rate),
+            *("--norm_adv_by_std", "true", "--length_neutral_rewards", "true"),
+            *("--learning_rate", self.rl_learning_rate),
             *("--global_batch_size", self.rl_prompts, "--rollout_n", self.rl_samples),
             *("--per_device_train_batch_size", min(16, rows), "--per_device_logprob_batch_size", min(32, rows)),
             *("--max_prompt_len", 128, "--max_dec_len", self.ranker_max_new_tokens, "--max_length", 192),
