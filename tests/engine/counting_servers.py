@@ -10,6 +10,7 @@ import paddle
 import pytest
 from safetensors.numpy import save_file
 from support.fastdeploy_weights import Shapes
+from support.local_server import FAST
 from support.rollout_server import RolloutServer
 
 from grrm.engine.api import SamplingParams
@@ -19,13 +20,6 @@ from grrm.engine.server_engine import ServerEngine
 from grrm.models.fastdeploy_snapshot import write_snapshot
 
 VOCAB, EOS, STOP = 50, 49, 48
-FAST = {
-    "connect_timeout_s": 30.0,
-    "read_timeout_s": 60.0,
-    "deadline_s": 120.0,
-    "attempts": 2,
-    "backoff_initial_s": 0.01,
-}
 PARAMS = SamplingParams(max_new_tokens=4, stop_token_ids=(STOP, EOS), seed=7)
 
 

@@ -7,18 +7,12 @@ import threading
 
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
+from support.local_server import FAST
 
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.openai_wire import unanswered_because
 from grrm.http_client.client import NoAnswer
 
-FAST = {
-    "connect_timeout_s": 30.0,
-    "read_timeout_s": 60.0,
-    "deadline_s": 120.0,
-    "attempts": 2,
-    "backoff_initial_s": 0.01,
-}
 AWAY_S = 3.0  # for what is waited out until the deadline
 
 

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 from support.completions_server import MODEL, CompletionsServer, Refuse, completion
+from support.local_server import FAST
 
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.http_client.client import NoAnswer
 
-FAST = {
-    "connect_timeout_s": 30.0,
-    "read_timeout_s": 60.0,
-    "deadline_s": 120.0,
-    "attempts": 3,
-    "backoff_initial_s": 0.01,
-}
+PATIENT = FAST | {"attempts": 3}
 
 
 def echo(body: dict[str, Any], number: int) -> str:
@@ -30,7 +25,7 @@ def start(closing):
 
 
 def generator(*servers: CompletionsServer, **settings: Any) -> OpenAITextGenerator:
-    return OpenAITextGenerator([server.url for server in servers], **{**FAST, **settings})
+    return OpenAITextGenerator([server.url for server in servers], **{**PATIENT, **settings})
 
 
 def replies(source: OpenAITextGenerator, *prompts: str, **options: Any) -> list[str]:
@@ -85,7 +80,7 @@ def test_reason_and_length_of_a_reply_are_the_servers(start):
 
 def test_an_address_may_be_given_with_v1(start):
     server = start()
-    assert replies(OpenAITextGenerator([f"{server.url}/v1/"], **FAST), "a") == ["<a>"]
+    assert replies(OpenAITextGenerator([f"{server.url}/v1/"], **PATIENT), "a") == ["<a>"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,15 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+# Settings of a client of such a server: patient on a busy machine, with few and early retries.
+FAST = {
+    "connect_timeout_s": 30.0,
+    "read_timeout_s": 60.0,
+    "deadline_s": 120.0,
+    "attempts": 2,
+    "backoff_initial_s": 0.01,
+}
+
 
 class Asked(NamedTuple):
     """A request."""
