@@ -89,6 +89,7 @@ def test_options_of_metrics_are_options_too(rank):
         (["--judge", "answer", *options(rule="gsm8")], "did you mean 'gsm8k'"),
         (["--judge", "answer", *options(rule=5)], "unknown answer rule 5"),
         (["--judge", "answer", "--judge-option", "rule"], "write it as NAME=VALUE"),
+        (["--judge", "answer", *2 * ["--judge-option", "rule=exact"]], "rule is given twice"),
         (["--judge", "answer", "--metric", "bleu"], "--metric has no effect with --judge answer"),
         (["--judge", "answer", "--url", "http://127.0.0.1:1"], "--url has no effect with --judge answer"),
         (["--judge", "consensus", *options(rule="gsm8k")], "unknown option of judge 'consensus' 'rule'"),

@@ -52,6 +52,7 @@ def test_wrong_option_is_one_sentence(values, message):
 
 def test_whole_numbers_are_numbers():
     assert read_options(GQMOptions, {"temperature": 1}).temperature == 1.0
+    assert read_options(GQMOptions, {"temperature": "1e-1"}).temperature == 0.1  # text to YAML 1.1
 
 
 def test_plain_options_show_the_candidates_as_they_came():

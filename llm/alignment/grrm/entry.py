@@ -88,15 +88,18 @@ def run_command(command: click.Command, name: str) -> NoReturn:
 def read_assignments(assignments: Sequence[str], kind: str) -> dict[str, Any] | None:
     """`NAME=VALUE` by name, each value as in YAML; None without any.
 
-    Raises UserError for one of another form; `kind` is what it calls them, such as "judge option".
+    Raises UserError for one of another form, or given twice; `kind` is what it calls them, such as "judge option".
     """
-    values = {}
+    values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
+        name = name.replace("-", "_")
         if not (name and equals):
             raise UserError(f"{kind} {assignment!r} has no value: write it as NAME=VALUE")
+        if name in values:
+            raise UserError(f"{kind} {name} is given twice: leave out one of the two")
         try:
-            values[name.replace("-", "_")] = yaml.safe_load(text)
+            values[name] = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UserError(f"{kind} {assignment[:80]!r} has a value that cannot be read: quote it") from error
     return values or None

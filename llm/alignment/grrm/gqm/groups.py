@@ -158,7 +158,7 @@ class Verdict:
             if status.is_scored != (score is not None):
                 raise ValueError(f"status {status.value!r} cannot carry score {score!r}")
             if score is not None and not 0.0 <= score <= 10.0:
-                raise ValueError(f"score {score!r} is outside 0 to 10")
+                raise ValueError(f"score {score!r} is outside 0 to 10, to which every judge scales or clips its own")
 
     @classmethod
     def unscored(cls, n_candidates: int, status: Status, attempts: int = 0, analysis: str = "") -> Verdict:

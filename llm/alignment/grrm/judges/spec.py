@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Needs = Literal["nothing", "generator", "reward model", "metric", "servers"]
 Reference = Literal["unread", "optional", "needed"]
 IN_PROCESS: tuple[Needs, ...] = ("nothing", "generator", "reward model", "metric")
+_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", re.ASCII)
 _TYPES = {"bool_type": "true or false", "int_type": "a whole number", "float_type": "a number", "string_type": "text"}
 
 
@@ -129,7 +131,7 @@ def read_options(kind: type[Read], values: Mapping[str, object], noun: str = "ju
         for name in values:
             require_known(noun, name, kind.model_fields)
     try:
-        return kind.model_validate(dict(values))
+        return kind.model_validate({name: _number(kind, name, value) for name, value in values.items()})
     except ValidationError as error:
         detail = error.errors(include_url=False)[0]
         name, value = str(detail["loc"][0]), detail["input"]
@@ -140,6 +142,15 @@ def read_options(kind: type[Read], values: Mapping[str, object], noun: str = "ju
             remedy = f"one of {', '.join(_choices(kind.model_fields[name].annotation))}"
         wrong = f"Judge option {name!r} is {value!r}"
         raise UserError(f"{wrong}; give {remedy}." if remedy else f"{wrong}: {detail['msg']}.") from error
+
+
+def _number(kind: type[BaseModel], name: str, value: object) -> object:
+    """Read 1e-3, which YAML 1.1 takes for text, as the number that the option is; leave all else."""
+    if isinstance(value, str) and _EXPONENT.fullmatch(value) and name in kind.model_fields:
+        annotation = kind.model_fields[name].annotation
+        if float in (annotation, *get_args(annotation)):
+            return float(value)
+    return value
 
 
 def _choices(annotation: object) -> list[str]:
