@@ -211,6 +211,13 @@ def test_sub_groups_are_different_and_their_truth_is_that_of_their_members(tmp_p
     assert truths["t2", "t3", "t4"] == "B = C > A"
 
 
+def test_order_alone_is_that_of_all_decimals(tmp_path: Path) -> None:
+    row = group(mt_texts=["t1", "t2", "t3"], scores=[7.25, 7.75, 3.0])
+    (found,) = converted(convert_rl_gqm, [row], tmp_path, prompt_type="score", order_only=True)
+    assert found["reward_model"]["ground_truth"] == "B > A > C"
+    assert found["data_source"].endswith(".score_ordering")
+
+
 def test_a_pair_has_no_sub_groups(tmp_path: Path) -> None:
     rows = converted(convert_rl_gqm, [group(mt_texts=["a", "b"], scores=[1, 2])], tmp_path, subgroup_augment=4)
     assert len(rows) == 1
@@ -231,6 +238,7 @@ def test_another_seed_gives_another_order_of_the_same_rows(tmp_path: Path) -> No
     [
         ({"prompt_type": "best"}, "unknown GQM prompt_type 'best'"),
         ({"shuffle_augment": -1}, "must be 0 or more"),
+        ({"order_only": True}, "order_only is for prompt type 'score', not for 'ranking_score'"),
         ({"mt_key": "scores"}, "must name different columns"),
         ({"seed": -1}, "seed -1 is not from 0 to 4294967295"),
     ],

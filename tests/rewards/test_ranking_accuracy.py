@@ -221,6 +221,7 @@ def test_order_of_the_scores_is_rewarded_whatever_their_margins():
     gold = {"A": 8, "B": 7, "C": 7}
     for line, ordering in (("A: 9, B: 1, C: 1", 1.0), ("A: 8, B: 8, C: 7", 1 / 3), ("A: 8, B: 7, C: 6", 2 / 3)):
         assert score_ordering_reward(f"Why.\n{line}", gold) == RankingReward(ordering, True, ordering, 0.0)
+        assert score_ordering_reward(line, "A > B = C").score == ordering
     assert score_ordering_reward("A: 8, B: 7", gold) == INVALID
 
 

@@ -16,7 +16,6 @@ from grrm.demo.real_settings import (
     JUDGES,
     NAMED,
     POLICIES,
-    RULES,
     WRITERS,
     RealSettings,
 )
@@ -27,6 +26,7 @@ from grrm.demo.stages import Stage
 from grrm.errors import UserError
 
 GROUPS = "groups"  # the folder of those that judges learn from
+OWN_GROUPS = "rlvr-groups"  # of those of samples alone
 PARTS = (RANKINGS, "eval-rm", "eval-sqm", "eval-gqm_sft", "eval-gqm")  # what is measured together
 STARTING_S = 15.0  # of a process with a model
 ROWS_S = 5.0  # of making a file of rows
@@ -116,12 +116,13 @@ class RealPlan:
             source = self.layout.data / ROWS / f"{name}.parquet"
             sampled = judges.samples(name, seed, source, samples)
             stages += [replace(sampled, planned_s=STARTING_S + SAMPLE_S * rows * samples), judges.gold(name, seed)]
-        stages += [self._groups(seed), self._gold_of_groups(seed)]
+        stages += self._groups(GROUPS, seed)
         measured = dict(zip(PARTS, self._measured(seed), strict=True))
         stages += [self._rows("sft-gqm", seed), self._written("gqm_sft", seed), measured["eval-gqm_sft"]]
         stages += [*(self._reward_model(name, seed) for name in RANKERS), measured[RANKINGS]]
         stages += [judges.choose(RANKINGS, seed), self._rows("sft-sqm", seed), self._written("sqm", seed)]
-        stages += [measured["eval-sqm"], self._rows("rl-gqm", seed), self._rlvr(seed), measured["eval-gqm"]]
+        stages += [measured["eval-sqm"], *self._groups(OWN_GROUPS, seed)]
+        stages += [self._rows("rl-gqm", seed), self._rlvr(seed), measured["eval-gqm"]]
         return [*stages, self._reward_model("rm", seed), measured["eval-rm"], *self._evaluated(STOCK, seed)]
 
     def _policies_of(self, seed: int) -> list[Stage]:
@@ -160,26 +161,30 @@ class RealPlan:
         )
         return [scored, compared] if available() else [scored]
 
-    def _groups(self, seed: int) -> Stage:
-        samples, folder = self.layout.model("samples-train", seed) / "samples.parquet", self.layout.model(GROUPS, seed)
-        options = ["--group-size", CANDIDATES, "--groups-per-row", self.settings.groups_per_row, "--seed", seed]
-        options += ["--mixed-share", self.settings.mixed_share, "--smaller-share", self.settings.smaller_share]
-        options += ["--fit-scale", folder / "scale.json", "--top-score", 9]
-        command = self.layout.grrm("data", "groups", samples, folder / GOLD_FILE, *options)
-        return self.layout.result("groups for the judges", command, [samples], [folder / GOLD_FILE], planned_s=ROWS_S)
-
-    def _gold_of_groups(self, seed: int) -> Stage:
-        """The same groups, their chrF as it is."""
-        groups, folder = self.layout.model(GROUPS, seed) / GOLD_FILE, self.layout.model(f"gold-{GROUPS}", seed)
-        command = self.layout.module("prepare", "exact", "--groups", groups, "--out", folder / GOLD_FILE)
-        title = "their chrF against the reference (groups)"
-        return self.layout.result(title, command, [groups], [folder / GOLD_FILE], planned_s=ROWS_S)
+    def _groups(self, name: str, seed: int) -> list[Stage]:
+        """Groups for the judges, or of samples alone for RLVR; and the same groups, their chrF as it is."""
+        settings, layout = self.settings, self.layout
+        samples, folder = layout.model("samples-train", seed) / "samples.parquet", layout.model(name, seed)
+        options: list[object] = ["--group-size", CANDIDATES, "--groups-per-row", settings.groups_per_row]
+        options += ["--seed", seed]
+        if name == GROUPS:
+            options += ["--mixed-share", settings.mixed_share, "--smaller-share", settings.smaller_share]
+            options += ["--fit-scale", folder / "scale.json", "--top-score", 9]
+        groups, gold = folder / GOLD_FILE, layout.model(f"gold-{name}", seed) / GOLD_FILE
+        command = layout.grrm("data", "groups", samples, groups, *options)
+        exact = layout.module("prepare", "exact", "--groups", groups, "--out", gold)
+        title = "for the judges" if name == GROUPS else "for RLVR"
+        return [
+            layout.result(f"groups {title}", command, [samples], [groups], planned_s=ROWS_S),
+            layout.result(f"their chrF against the reference ({title})", exact, [groups], [gold], planned_s=ROWS_S),
+        ]
 
     def _rows(self, command: str, seed: int) -> Stage:
         """Rows for a judge that writes."""
-        groups = self.layout.model(GROUPS, seed) / GOLD_FILE
+        groups = self.layout.model(f"gold-{OWN_GROUPS}" if command == "rl-gqm" else GROUPS, seed) / GOLD_FILE
         out = self.layout.model(f"data-{command}", seed) / "rows.jsonl"
         options = ["--prompt-type", self.settings.judge_prompt] if command.endswith("gqm") else []
+        options += ["--order-only"] if command == "rl-gqm" else []
         options += ["--no-analysis"] if command == "sft-gqm" else []  # an analysis has more tokens than it may write
         words = self.layout.grrm("data", command, groups, out, *options, "--seed", seed)
         return self.layout.result(f"{command} rows", words, [groups], [out], planned_s=ROWS_S)
@@ -209,10 +214,13 @@ class RealPlan:
         settings, layout = self.settings, self.layout
         rows, start = layout.model("data-rl-gqm", seed) / "rows.jsonl", layout.model("gqm_sft", seed)
         overrides: list[object] = ["--actor_model_name_or_path", start, "--train_datasets", rows]
-        overrides += ["--rule_reward", RULES[settings.judge_prompt], "--global_batch_size", settings.rlvr_prompts]
-        overrides += ["--max_prompt_len", settings.judge_max_length, "--max_length", settings.judge_max_length + 48]
-        overrides += ["--learning_rate", settings.rlvr_learning_rate, "--min_learning_rate", 1e-6]
-        overrides += ["--per_device_train_batch_size", 8, "--per_device_logprob_batch_size", 16]
+        samples, length = settings.rlvr_samples, settings.judge_max_length
+        overrides += ["--rule_reward", "null", "--global_batch_size", settings.rlvr_prompts, "--rollout_n", samples]
+        # Replies share the row of their prompt: all of a group in one row.
+        overrides += ["--max_prompt_len", length, "--max_length", length + 10 * samples]
+        rate = settings.rlvr_learning_rate
+        overrides += ["--learning_rate", rate, "--min_learning_rate", rate / 3, "--warmup_steps", 4]
+        overrides += ["--per_device_train_batch_size", samples, "--per_device_logprob_batch_size", samples]
         recipe = layout.recipe("rlvr_grrm_tiny_argument.yaml")
         inputs, steps = [*layout.weights("gqm_sft", seed), rows], settings.rlvr_steps
         title, shown = title_of("gqm"), ("reward_mean",)
@@ -264,7 +272,7 @@ class RealPlan:
         if run == GRPO_RANKER:
             return self._judges.reward_judge("ranker", self.layout.model(RANKER, seed))
         if run == GRPO_MIXTURE:
-            gqm = self._writer("gqm", seed, **reading)
+            gqm = self._writer("gqm_sft", seed, **reading)
             sources = [judge.source() | {"normalise": "std"} for judge in (gqm, HostedJudge(CONSENSUS))]
             return HostedJudge("mixture", None, {"sources": sources}, gqm.files)
         return HostedJudge(NAMED.get(run, "text_metric"))

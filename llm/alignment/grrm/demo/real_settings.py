@@ -19,7 +19,6 @@ WRITERS = {
     GRPO_GQM: "gqm",
 }  # what they learn from
 CANDIDATES = 4  # of the groups that judges learn from and are measured on
-RULES = {"score": "score", "ranking_score": "ranking_score_no_cot"}  # of RLVR, by the prompt of the GQM
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,8 @@ class RealSettings(Settings):
     gqm_steps: int = 520  # after 200 it is a poorer judge, with a bias for short translations
     rlvr_steps: int = 80
     rlvr_prompts: int = 8
-    rlvr_learning_rate: float = 5e-5
+    rlvr_samples: int = 32
+    rlvr_learning_rate: float = 1.2e-5
     permutations: int = 4
     n_orders: int = 100  # held-out groups that are judged in the reverse order, too
     score_reading: str = "expected_digit"  # of the writing judges that policies are trained against
@@ -127,6 +127,7 @@ QUICK: Mapping[str, object] = {
     "gqm_steps": 6,
     "rlvr_steps": 2,
     "rlvr_prompts": 2,
+    "rlvr_samples": 4,
     "permutations": 2,
     "n_orders": 2,
     "rl_steps": 2,

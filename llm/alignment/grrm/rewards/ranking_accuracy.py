@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Protocol
 
@@ -198,12 +198,16 @@ def score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = Fal
 
 
 def score_ordering_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
-    """As `score_reward`, for the order of the scores alone: reward in [0, 1], score = ordering_agreement.
+    """As `score_reward`, for the order of the scores alone, of which the truth may be a ranking: ordering_agreement.
 
     Margins reward scores that are alike where the judge is in doubt; the order alone rewards a decision.
     """
-    reward = score_reward(response, ground_truth, compat=compat)
-    return replace(reward, score=reward.ranking_reward or 0.0, score_reward=0.0)
+    gold = gold_ranking(ground_truth)
+    scores = _read_scores(last_line(response), len(gold), compat)
+    if scores is None:
+        return INVALID
+    ordering = ordering_agreement(scores, gold)
+    return RankingReward(ordering, True, ordering)
 
 
 def _reward_of_scores(ranking_line: str, score_line: str, gold: Mapping[str, int], compat: bool) -> RankingReward:

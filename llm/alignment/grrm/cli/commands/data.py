@@ -141,6 +141,7 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 @click.option(
     "--shuffle-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Reorderings of each."
 )
+@click.option("--order-only", is_flag=True, help="With score: the truth is the order, by all decimals.")
 @COMPAT
 @SHUFFLE_SEED
 def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:

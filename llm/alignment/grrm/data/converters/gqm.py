@@ -122,6 +122,7 @@ def convert_rl_gqm(
     add_example: bool = False,
     subgroup_augment: int = 0,
     shuffle_augment: int = 0,
+    order_only: bool = False,
     compat: bool = False,
     context_segments: int = 0,
     seed: int = DEFAULT_SEED,
@@ -133,17 +134,22 @@ def convert_rl_gqm(
     orders them (`compat`: null for reordered rows, as in the original). The analysis is that of the whole group in
     every row.
 
-    Context is as in `convert_sft_gqm`.
+    Context is as in `convert_sft_gqm`. With `order_only`, for prompt type `score`, the ground truth is the order of the
+    scores, decimals included, for the rule `score_ordering`; groups need no analysis.
 
     Holds the input columns once, and 16 bytes per output row. Raises UserError for an unknown prompt type, with
-    `compat` for `score` too, for a negative number of augmentations and as `read_groups` does.
+    `compat` for `score` too, with `order_only` for others, for a negative number of augmentations and as `read_groups`
+    does.
     """
     check_prompt_type(prompt_type)
+    if order_only and prompt_type != "score":
+        raise UserError(f"order_only is for prompt type 'score', not for {prompt_type!r}")
     if compat and prompt_type == "score":
         raise UserError("prompt type 'score' cannot be used here: the original's are 'ranking' and 'ranking_score'")
     if min(subgroup_augment, shuffle_augment) < 0:
         raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
-    intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
+    source = read_groups(parquet, mt_key, score_key, None if order_only else analysis_key)
+    intake, contexts = with_contexts(source, parquet, context_segments)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
     groups, arrangement_ids, arrangements = _plan(sizes, subgroup_augment, shuffle_augment, seed)
 
@@ -154,7 +160,7 @@ def convert_rl_gqm(
         of_rows = [contexts[row] for row in groups[rows].tolist()] if contexts else ()
         prompts = group_prompts(shown, prompt_type, add_example, of_rows)
         columns = zip(prompts, shown, (order for _, order in orders), strict=True)
-        return pa.Table.from_pylist([_rl_row(*row, prompt_type, compat) for row in columns], RL_SCHEMA)
+        return pa.Table.from_pylist([_rl_row(*row, prompt_type, order_only, compat) for row in columns], RL_SCHEMA)
 
     written = write_in_order(out, RL_SCHEMA, shuffled_order(len(groups), seed), build)
     return ConversionReport(out, written, intake.rejected)
@@ -166,19 +172,20 @@ def _arranged(group: Mapping[str, Any], members: tuple[int, ...], order: tuple[i
 
 
 def _rl_row(
-    prompt: str, group: Mapping[str, Any], order: tuple[int, ...], prompt_type: str, compat: bool
+    prompt: str, group: Mapping[str, Any], order: tuple[int, ...], prompt_type: str, order_only: bool, compat: bool
 ) -> dict[str, Any]:
     """A row for reinforcement learning on a group whose candidates are in this order."""
     lacks_texts = compat and order != tuple(range(len(order)))
+    scores = tuple(group["scores"]) if order_only else integer_scores(group["scores"])
     return {
-        "data_source": f"TowerBlocks-MT-Ranking.{prompt_type}",
+        "data_source": f"TowerBlocks-MT-Ranking.{'score_ordering' if order_only else prompt_type}",
         "prompt": conversation(prompt),
         "ability": "ranking",
-        "reward_model": {"ground_truth": _ground_truth(integer_scores(group["scores"]), prompt_type)},
+        "reward_model": {"ground_truth": _ground_truth(scores, order_only or prompt_type == "ranking")},
         "extra_info": {
             "src_lang": display_name(group["src_lang"]),
             "trg_lang": display_name(group["trg_lang"]),
-            "analysis": group["analysis"],
+            "analysis": group.get("analysis"),
             "mt_texts": None if lacks_texts else group["mt_texts"],
             "shuffle_indices": order,
         },
@@ -228,7 +235,7 @@ def _orders(size: int, shuffles: int, draw: Random) -> Iterator[tuple[int, ...]]
 
 
 @lru_cache(maxsize=65536)
-def _ground_truth(scores: tuple[int, ...], prompt_type: str) -> str:
+def _ground_truth(scores: tuple[float, ...], is_ranking: bool) -> str:
     """The truth for the ranking reward: a ranking line, or the scores by identifier as JSON."""
     by_id = dict(zip(CANDIDATE_IDS, scores, strict=False))
-    return ranking_line(by_id) if prompt_type == "ranking" else json.dumps(by_id)
+    return ranking_line(by_id) if is_ranking else json.dumps(by_id)
