@@ -80,6 +80,7 @@ def _real() -> Iterator[str]:
     beside = result("real_rm")["judges"]
     shares = (f"{beside[name]['heldout']['accuracy_ties_half']['mean']:.3f}" for name in ("consensus", "logprob"))
     yield "consensus orders {} of the pairs, log-probability {}".format(*shares)
+    yield from _rewarded()
     learned = {name: record["learned"] for name, record in real("policies").items() if "learned" in record}
     yield f"loses {-learned['grpo_consensus']['greedy_gain']:.1f} points of greedy chrF"
     for name in ("grpo_gqm_sft", "grpo_ranker"):
@@ -93,6 +94,18 @@ def _real() -> Iterator[str]:
     yield f"8,320 groups, {_named(third, 'sampled')} and {_named(third, 'greedy', 'greedy_')}"
     of_chrf = seeds["3"]["chrf_length_neutral"]["learned"]
     yield f"where chrF teaches {_named(of_chrf, 'sampled')} and {_named(of_chrf, 'greedy', 'greedy_')}"
+
+
+def _rewarded() -> Iterator[str]:
+    """Pairs and ties of the GQM before and after RLVR."""
+    judges = {name: record["heldout"] for name, record in result("real_rlvr")["judges"].items()}
+    before, after = (judges[name] for name in ("gqm_sft", "gqm"))
+    pairs, gain = ([f"{record['accuracy_ties_half']['mean']:.3f}" for record in (before, after)], after["above_sft"])
+    bounds = f"{gain['mean']:+.3f}, {gain['low']:+.3f} to {gain['high']:+.3f}"
+    yield f"pairs as written rise from {pairs[0]} to {pairs[1]} ({bounds}, the same groups resampled)"
+    yield f"ties fall from {100 * before['tied']:.0f} to {100 * after['tied']:.0f} %"
+    expected = (judges[name]["accuracy_ties_half"]["mean"] for name in ("gqm_sft_expected", "gqm_expected"))
+    yield "stays: {:.3f} and {:.3f} by expected scores".format(*expected)
 
 
 def _studied() -> Iterator[Statement]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from rich.table import Table
 
@@ -166,7 +167,11 @@ def judges_picture(record: Record) -> list[Picture]:
     def draw_rlvr(axes: Axes, theme: Theme) -> None:
         for number, (seed, curve) in enumerate(curves.items()):
             label, colour = f"seed {seed}", theme.series[number % len(theme.series)]
-            axes.plot(*zip(*curve, strict=True), "-", color=colour, label=label, linewidth=1.4)
+            steps, rewards = zip(*curve, strict=True)
+            window = min(10, len(rewards))
+            axes.plot(steps, rewards, "-", color=colour, alpha=0.3, linewidth=0.8)
+            means = np.convolve(rewards, np.full(window, 1 / window), "valid")
+            axes.plot(steps[window - 1 :], means, "-", color=colour, label=label, linewidth=1.4)
         axes.set_xlabel("step")
         axes.set_ylabel("reward of a reply")
 
@@ -175,7 +180,8 @@ def judges_picture(record: Record) -> list[Picture]:
         caption = "Held-out samples of the SFT policy; gold is chrF against the reference."
         pictures.append(draw_picture("judges", "What the judges see", caption, draw))
     if curves:
-        pictures.append(draw_picture("rlvr", "The GQM learns to rank", "RLVR: mean reward of its replies.", draw_rlvr))
+        caption = "RLVR: mean reward of its replies, and its mean over ten steps."
+        pictures.append(draw_picture("rlvr", "The GQM learns to rank", caption, draw_rlvr))
     return pictures
 
 
