@@ -99,13 +99,13 @@ def _real() -> Iterator[str]:
 def _rewarded() -> Iterator[str]:
     """Pairs and ties of the GQM before and after RLVR."""
     judges = {name: record["heldout"] for name, record in result("real_rlvr")["judges"].items()}
-    before, after = (judges[name] for name in ("gqm_sft", "gqm"))
-    pairs, gain = ([f"{record['accuracy_ties_half']['mean']:.3f}" for record in (before, after)], after["above_sft"])
-    bounds = f"{gain['mean']:+.3f}, {gain['low']:+.3f} to {gain['high']:+.3f}"
-    yield f"pairs as written rise from {pairs[0]} to {pairs[1]} ({bounds}, the same groups resampled)"
-    yield f"ties fall from {100 * before['tied']:.0f} to {100 * after['tied']:.0f} %"
-    expected = (judges[name]["accuracy_ties_half"]["mean"] for name in ("gqm_sft_expected", "gqm_expected"))
-    yield "stays: {:.3f} and {:.3f} by expected scores".format(*expected)
+    pairs = {name: f"{record['accuracy_ties_half']['mean']:.3f}" for name, record in judges.items()}
+    gains = {name: interval(record.get("above_sft"), "+.3f").rstrip(")") for name, record in judges.items()}
+    above = {name: gain.replace(" (", ", ") for name, gain in gains.items()}
+    yield f"rise from {pairs['gqm_sft']} to {pairs['gqm']} ({above['gqm']}, the same groups resampled)"
+    yield f"ties fall from {100 * judges['gqm_sft']['tied']:.0f} to {100 * judges['gqm']['tied']:.0f} %"
+    yield f"by expected scores pairs stay ({pairs['gqm_sft_expected']} and {pairs['gqm_expected']})"
+    yield f"fall ({pairs['gqm_sft_permuted']} and {pairs['gqm_permuted']}: {above['gqm_permuted']})"
 
 
 def _studied() -> Iterator[Statement]:
