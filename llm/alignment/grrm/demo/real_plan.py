@@ -217,7 +217,7 @@ class RealPlan:
         samples, length = settings.rlvr_samples, settings.judge_max_length
         overrides += ["--rule_reward", "null", "--global_batch_size", settings.rlvr_prompts, "--rollout_n", samples]
         # Replies share the row of their prompt: all of a group in one row.
-        overrides += ["--max_prompt_len", length, "--max_length", length + 10 * samples]
+        overrides += ["--max_prompt_len", length, "--max_length", length + max(48, 10 * samples)]
         rate = settings.rlvr_learning_rate
         overrides += ["--learning_rate", rate, "--min_learning_rate", rate / 3, "--warmup_steps", 4]
         overrides += ["--per_device_train_batch_size", samples, "--per_device_logprob_batch_size", samples]
