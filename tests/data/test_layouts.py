@@ -360,6 +360,14 @@ def test_rows_can_be_written_in_the_columns_that_other_commands_read(layout, tmp
         convert_to_rows(rows, tmp_path / "rows.csv")
 
 
+@pytest.mark.parametrize("delimiter", ["\0;", "\0", "¦"])
+def test_a_delimiter_that_cannot_be_one_is_a_sentence(tmp_path, delimiter):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"sep={delimiter}\nsrc_text;trg_text\n", encoding="utf-8")
+    with pytest.raises(UserError, match="give an ASCII character"):
+        list(iter_raw_rows(path))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(data=st.data())
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])

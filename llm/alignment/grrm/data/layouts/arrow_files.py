@@ -134,6 +134,10 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         names = opened(None).schema.names
         if is_csv and names[0].startswith("sep="):
             delimiter, n_skipped = names[0][4:] or ",", 1
+            if len(delimiter) > 1 or not "\0" < delimiter < "\x7f":
+                raise UserError(
+                    f"{path} names the delimiter {delimiter[:40]!r} in its first line; give an ASCII character"
+                )
             names = opened(None).schema.names
         elif is_csv and len(names) == 1 and (others := [mark for mark in _OTHER_DELIMITERS if mark in names[0]]):
             delimiter = others[0]
