@@ -290,7 +290,7 @@ def test_a_reward_model_ranks_as_its_judge_does(judge, tmp_path, monkeypatch):
         ("/nowhere", {"judge": "ranker", "temperature": 0.0, "seed": 3}, "does not read temperature, seed"),
         ("/nowhere", {"judge": "ranker", "urls": ["http://localhost"]}, "does not read urls"),
         ("/nowhere", {"judge": "consensus"}, "'consensus' has no model"),
-        (None, {"judge": "consensus", "metrik": "chrf"}, "does not read metrik: its options are metric"),
+        (None, {"judge": "consensus", "metrik": "chrf"}, "does not read metrik: leave it out; its options are metric"),
         (None, {"judge": "consensus", "judge_options": {"metrik": "chrf"}}, "metrik"),
         (None, {"judge": "chrf"}, "needs `references`"),
         (None, {"judge": "consensus", "chat_template": "qwen3"}, "does not read chat_template"),

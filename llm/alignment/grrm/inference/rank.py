@@ -135,8 +135,9 @@ def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Map
     unread = [name for name in settings if name not in _OPENING[spec.needs]]
     if unread:
         options = ", ".join(spec.options.model_fields)
-        remedy = f"its options are {options}" if options else "leave it out"
-        raise UserError(f"judge {spec.name!r} generates no text and does not read {', '.join(unread)}: {remedy}")
+        listed = f"; its options are {options}" if options else ""
+        sentence = f"judge {spec.name!r} generates no text and does not read {', '.join(unread)}: leave it out{listed}"
+        raise UserError(sentence)
     if spec.needs == "nothing" and model_path is not None:
         raise UserError(f"judge {spec.name!r} has no model: leave out model_path")
     if spec.needs == "reward model" and model_path is None:
