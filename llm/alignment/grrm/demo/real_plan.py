@@ -27,6 +27,7 @@ from grrm.errors import UserError
 
 GROUPS = "groups"  # the folder of those that judges learn from
 OWN_GROUPS = "rlvr-groups"  # of those of samples alone
+GQM_PROMPT = "score"  # the only one that can be rewarded for the order alone
 PARTS = (RANKINGS, "eval-rm", "eval-sqm", "eval-gqm_sft", "eval-gqm")  # what is measured together
 STARTING_S = 15.0  # of a process with a model
 ROWS_S = 5.0  # of making a file of rows
@@ -183,7 +184,7 @@ class RealPlan:
         """Rows for a judge that writes."""
         groups = self.layout.model(f"gold-{OWN_GROUPS}" if command == "rl-gqm" else GROUPS, seed) / GOLD_FILE
         out = self.layout.model(f"data-{command}", seed) / "rows.jsonl"
-        options = ["--prompt-type", self.settings.judge_prompt] if command.endswith("gqm") else []
+        options = ["--prompt-type", GQM_PROMPT] if command.endswith("gqm") else []
         options += ["--order-only"] if command == "rl-gqm" else []
         options += ["--no-analysis"] if command == "sft-gqm" else []  # an analysis has more tokens than it may write
         words = self.layout.grrm("data", command, groups, out, *options, "--seed", seed)
@@ -231,7 +232,7 @@ class RealPlan:
         """A judge that writes, in the folder of its name."""
         kind = name.removesuffix("_sft")
         of_kind: dict[str, dict[str, object]] = {
-            "gqm": {"prompt_type": self.settings.judge_prompt, "max_candidates": CANDIDATES, "max_new_tokens": 64},
+            "gqm": {"prompt_type": GQM_PROMPT, "max_candidates": CANDIDATES, "max_new_tokens": 64},
             "sqm": {"max_new_tokens": 96},  # it writes an analysis before the score
         }
         options = {**of_kind[kind], "retries": 1, **options}

@@ -55,7 +55,6 @@ class RealSettings(Settings):
     groups_per_row: int = 4
     mixed_share: float = 0.5
     smaller_share: float = 0.25
-    judge_prompt: str = "score"
     judge_max_length: int = 768
     judge_learning_rate: float = 3e-4
     form_weight: float = 0.1
