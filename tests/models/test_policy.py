@@ -10,7 +10,7 @@ from support.tiny_models import build_model
 
 from grrm.errors import UserError
 from grrm.models.packing import pad_rows
-from grrm.models.policy import freeze_layers, load_policy
+from grrm.models.policy import freeze_layers, load_policy, policy_class
 from grrm.models.token_scores import score_hidden, score_logits
 
 
@@ -82,6 +82,15 @@ def test_saved_policy_is_an_ordinary_checkpoint(world: TinyWorld):
     policy = load_policy(world.policy)
     assert type(policy).__name__ == "Qwen2ForCausalLM"
     assert {str(parameter.dtype) for parameter in policy.parameters()} == {"paddle.float32"}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_without_a_head_are_taken_without_a_warning_only_where_it_is_tied(recwarn, tied):
+    model = policy_class("qwen2")(build_model(tie_word_embeddings=tied).config)
+    weights = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
+    model.set_state_dict(weights)
+    told = [str(warning.message) for warning in recwarn if "lm_head" in str(warning.message)]
+    assert len(told) == (0 if tied else 1)
 
 
 def test_frozen_layers_and_embeddings_get_no_gradient():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,6 +119,13 @@ class _ReturnsHidden:
             hidden = GatherOp.apply(hidden)
         hidden_NH = paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), positions_N)
         return HiddenStates(hidden_NH, model.lm_head.weight[:0])
+
+    def set_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """The base's, without its warning about a tied head, which checkpoints leave out."""
+        with warnings.catch_warnings():
+            if self.config.tie_word_embeddings:  # type: ignore[attr-defined]  # of the base
+                warnings.filterwarnings("ignore", message=f"Skip loading for {TIED_HEAD}")
+            return super().set_state_dict(state_dict, *args, **kwargs)  # type: ignore[misc]  # the base comes next
 
     def _attention(self, input_ids: paddle.Tensor, attention_ranges_3BT: paddle.Tensor | None) -> dict[str, Any]:
         """Return the base's arguments for visibility: the ranges as its attention reads them, or a mask."""
