@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from titles import JUDGES, POLICIES, PROBED, README, REAL_JUDGES, REAL_POLICIES, REAL_SEEDS, STUDIED
+from titles import (
+    JUDGES,
+    POLICIES,
+    PROBED,
+    README,
+    REAL_JUDGES,
+    REAL_POLICIES,
+    REAL_SEEDS,
+    REAL_WITHOUT_LENGTH,
+    STUDIED,
+)
 
 from grrm.evaluation.probes.measure import CHANCE, MIN_ROWS
 
@@ -76,13 +86,23 @@ def real_seeds() -> Lines:
 
 def real_policies() -> Lines:
     policies = real("policies")
-    for policy, title in REAL_POLICIES.items():
-        learned, scores = policies[policy].get("learned"), policies[policy]["scores"]
-        gains = {way: gain_of(learned, prefix) if learned else None for way, prefix in DECODINGS.items()}
-        cells = [cell for way in gains for cell in (f"{scores[way]['chrf']:.1f}", interval(gains[way], "+.2f"))]
-        bleu = " / ".join(f"{scores['greedy']['bleu'][language]:.1f}" for language in ("de", "es"))
-        of_samples = (f"{100 * scores['sampled']['copied']:.1f}", f"{scores['sampled']['length_mean']:.1f}")
-        yield title, *cells, bleu, *of_samples, each([scores.get("kl_to_reference")], ".3f")
+    return (_learned(title, policies[policy]) for policy, title in REAL_POLICIES.items())
+
+
+def real_without_length() -> Lines:
+    seed = result("real_policies")["seeds"]["3"]
+    records = {"sft": seed["policies"]["sft"]} | seed
+    return (_learned(title, records[policy]) for policy, title in REAL_WITHOUT_LENGTH.items())
+
+
+def _learned(title: str, record: Mapping[str, Any]) -> Sequence[str]:
+    """A row on a policy of the pretrained model."""
+    learned, scores = record.get("learned"), record["scores"]
+    gains = {way: gain_of(learned, prefix) if learned else None for way, prefix in DECODINGS.items()}
+    cells = [cell for way in gains for cell in (f"{scores[way]['chrf']:.1f}", interval(gains[way], "+.2f"))]
+    bleu = " / ".join(f"{scores['greedy']['bleu'][language]:.1f}" for language in ("de", "es"))
+    of_samples = (f"{100 * scores['sampled']['copied']:.1f}", f"{scores['sampled']['length_mean']:.1f}")
+    return title, *cells, bleu, *of_samples, each([scores.get("kl_to_reference")], ".3f")
 
 
 def real_judges() -> Lines:
@@ -235,6 +255,7 @@ PUBLISHED = (
     Published("README_zh.md", "<!-- results -->", lambda: real_policies_of("README_zh.md")),
     Published(REAL_PAGE, "### What policies learned", real_policies),
     Published(REAL_PAGE, "### Two seeds", real_seeds),
+    Published(REAL_PAGE, "### Rewards without length", real_without_length),
     Published(REAL_PAGE, "### By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(PROBE_PAGE, "Share of right decisions", probe_shares),

@@ -31,6 +31,12 @@ REAL_POLICIES = {
     "grpo_ranker": "ranker",
     "grpo_consensus": "consensus",
 }
+REAL_WITHOUT_LENGTH = {
+    "sft": "none: SFT",
+    "chrf_length_neutral": "chrF",
+    "gqm_length_neutral": "GQM",
+    "mixture_length_neutral": "GQM and consensus",
+}  # of seed 3
 REAL_SEEDS = {"grpo": "chrF", "grpo_gqm_sft": "GQM", "grpo_ranker": "ranker"}  # those that have two
 REAL_JUDGES = {
     "consensus": "consensus",
