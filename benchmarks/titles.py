@@ -36,6 +36,7 @@ REAL_WITHOUT_LENGTH = {
     "chrf_length_neutral": "chrF",
     "gqm_length_neutral": "GQM",
     "mixture_length_neutral": "GQM and consensus",
+    "consensus_length_neutral": "consensus",
 }  # of seed 3
 REAL_SEEDS = {"grpo": "chrF", "grpo_gqm_sft": "GQM", "grpo_ranker": "ranker"}  # those that have two
 REAL_JUDGES = {
