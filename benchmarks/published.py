@@ -116,6 +116,16 @@ def real_judges() -> Lines:
         yield title, *shares, pairs, *others, variance, f"{scores['tokens']['mean']:.0f}"
 
 
+def real_claims() -> Lines:
+    """Of each judge the figures about which the paper has claims."""
+    first, third = real("judges"), result("real_rlvr")["judges"]
+    rows = {"SQM": (first, "sqm"), "GQM after SFT": (first, "gqm_sft"), "the same, seed 3": (third, "gqm_sft")}
+    for title, (judges, name) in (rows | {"after RLVR by the order, seed 3": (third, "gqm")}).items():
+        written, expected = judges[name]["heldout"], judges[f"{name}_expected"]["heldout"]
+        shares = (f"{100 * written[key]:.1f}" for key in ("tied", "zero_variance"))
+        yield title, *shares, f"{written['score_variance']:.2f}", interval(expected["hardest_third"], ".3f")
+
+
 def real_similarities() -> Lines:
     for policy, title in REAL_POLICIES.items():
         scores = [real("policies")[policy]["scores"][decoding] for decoding in DECODINGS]
@@ -258,6 +268,7 @@ PUBLISHED = (
     Published(REAL_PAGE, "### Rewards without length", real_without_length),
     Published(REAL_PAGE, "### By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
+    Published(REAL_PAGE, "### Beside the paper's claims", real_claims),
     Published(PROBE_PAGE, "Share of right decisions", probe_shares),
     Published(PROBE_PAGE, "What else they do", probe_habits),
     Published(PROBE_PAGE, "## Did they predict?", lambda: studied_judges("probe_study_human")),
