@@ -77,7 +77,7 @@ def aggregate(values: Any, mask: Any, mode: str, width: int) -> Any:
     if mode == "seq-mean-token-mean":
         return np.sum(np.sum(values, axis=1) / np.maximum(lengths, 1)) / rows
     assert mode == "seq-mean-token-sum-norm", mode
-    return np.sum(values) / width
+    return np.sum(values) / width / rows
 
 
 def kl_estimate(logprobs: Any, reference: Any, kind: str, bound: float) -> Any:

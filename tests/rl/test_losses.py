@@ -176,6 +176,14 @@ def test_garbage_outside_the_mask_reaches_neither_loss_nor_gradient(config):
 
 @configs
 @modes
+def test_twice_the_batch_has_the_same_loss(config, mode):
+    config = config.model_copy(update={"loss_agg_mode": mode})
+    once, twice = batch(3), {name: np.concatenate([array, array]) for name, array in batch(3).items()}
+    assert run(twice, config)[0] == pytest.approx(run(once, config)[0], rel=1e-12)
+
+
+@configs
+@modes
 def test_fully_masked_batch_gives_zero_and_finite_gradient(config, mode):
     loss, gradients, metrics = run(batch(2, lengths=(0, 0)), config.model_copy(update={"loss_agg_mode": mode}))
     assert loss == 0

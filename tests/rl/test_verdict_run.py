@@ -122,6 +122,23 @@ def test_without_the_first_evaluation_there_is_no_verdict_and_one_line_says_why(
     assert not (tmp_path / "verdict.json").exists()
 
 
+def test_a_run_that_starts_over_leaves_no_evaluation_and_no_verdict_of_the_one_before(
+    world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train(arguments(world, tmp_path, max_steps="1", save_steps="1"))
+    (tmp_path / "rejudged").mkdir()
+    (tmp_path / "rejudged/chrf.jsonl").write_text("")
+    capfd.readouterr()
+    again = {"max_steps": "1", "save_steps": "1", "overwrite_output_dir": "true"}
+    train(arguments(world, tmp_path, eval_on_start="false", **again))
+    assert "no verdict: there was no evaluation before the first step" in capfd.readouterr().err
+    assert [line["step"] for line in read_metrics(tmp_path) if "eval_reward" in line] == [1]
+    assert not list((tmp_path / "rejudged").iterdir())
+    train(arguments(world, tmp_path, held_out="0", **again))
+    assert "verdict" not in capfd.readouterr().err
+    assert not list((tmp_path / "held_out").iterdir())
+
+
 def test_checkpoints_know_their_prompts_and_data_of_other_prompts_are_refused(world: TinyWorld, tmp_path: Path) -> None:
     output = tmp_path / "out"
     train(arguments(world, output, held_out="0", max_steps="1", save_steps="1"))

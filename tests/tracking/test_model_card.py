@@ -70,6 +70,7 @@ def test_settings_are_shown_without_folders_of_the_machine_and_what_is_off_is_le
         (".", {}, 4, "40"),
         (".", {"load_best_model_at_end": True}, 2, "50"),
         ("checkpoint-3", {"load_best_model_at_end": True}, 2, "50"),
+        (".", {"load_best_model_at_end": True, "save_steps": 4, "metric_for_best_model": "eval_chrf"}, 4, "40"),
         ("checkpoint-1", {}, None, None),
     ],
 )

@@ -23,6 +23,7 @@ from grrm.dpo import run as dpo_run
 from grrm.models.tokenizer import encoder, load_tokenizer
 from grrm.reward_model import run as reward_run
 from grrm.sft import run as sft_run
+from grrm.sft.trainer import SftTrainer
 from grrm.training.step_normalised_loss import OF_STEP, StepDataLoader
 
 N_ROWS = 14  # in micro-batches of 4, the last has 2
@@ -216,17 +217,35 @@ def test_a_step_is_read_ahead_and_the_rest_of_an_epoch_is_left_out() -> None:
     assert steps == [[[3, 1], [4, 1]]] * 2 + [[[5, 9], [2, 6]]] * 2
 
 
-@pytest.mark.parametrize("stage", ["dpo"], indirect=True)
-def test_a_run_that_accumulates_is_resumed_where_an_epoch_leaves_out_rows(train: Train) -> None:
-    """Seven micro-batches an epoch are three steps."""
+@pytest.mark.parametrize("stage", ["sft", "dpo"], indirect=True)
+@pytest.mark.parametrize("stop", ["3", "4"])
+def test_a_run_that_accumulates_is_resumed_where_an_epoch_leaves_out_rows(train: Train, stop: str) -> None:
+    """Seven micro-batches an epoch are three steps; it stops behind an epoch, or within the second."""
     rows = {"per_device_train_batch_size": "2", "gradient_accumulation_steps": "2", "learning_rate": "0.01"}
-    whole = train("whole", max_steps="5", save_steps="5", **rows)
-    train("parts", max_steps="3", save_steps="3", **rows)
-    parts = train("parts", max_steps="5", save_steps="5", **rows)
+    whole = train(f"whole {stop}", max_steps="5", save_steps="5", **rows)
+    train(f"parts {stop}", max_steps=stop, save_steps=stop, **rows)
+    parts = train(f"parts {stop}", max_steps="5", save_steps="5", **rows)
     assert [line["loss"] for line in metrics_of(parts) if "loss" in line] == [
         line["loss"] for line in metrics_of(whole) if "loss" in line
     ]
     assert all((weights(parts)[name] == weight).all() for name, weight in weights(whole).items())
+
+
+@pytest.mark.parametrize("stage", ["sft"], indirect=True)
+def test_a_run_with_more_accumulation_than_an_epoch_has_micro_batches_is_resumed(train: Train) -> None:
+    """Four micro-batches an epoch are a step."""
+    rows = {"per_device_train_batch_size": "4", "gradient_accumulation_steps": "8", "max_steps": "-1"}
+    train("few", num_train_epochs="2", **rows)
+    steps = [line["step"] for line in metrics_of(train("few", num_train_epochs="3", **rows)) if "loss" in line]
+    assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stage", ["sft"], indirect=True)
+def test_a_step_counts_each_of_its_micro_batches_once(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, counted = SftTrainer.count, []
+    monkeypatch.setattr(SftTrainer, "count", lambda trainer, inputs: counted.append(inputs) or count(trainer, inputs))
+    train("counted", gradient_accumulation_steps="4", per_device_train_batch_size="4")
+    assert len(counted) == 4
 
 
 def test_the_rows_are_from_3_to_200_tokens_long(world: TinyWorld) -> None:

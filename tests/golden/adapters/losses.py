@@ -48,8 +48,15 @@ def _verl_objective(row: dict[str, Any], metrics: dict[str, str], **settings: An
     return _objective(row, ("log_prob", "old_log_prob"), metrics, **clips, **settings)
 
 
+def _sum_over_rows(row: dict[str, Any], mask_RT: Any) -> float:
+    """By what verl's gen_rm branch is larger: its seq-mean-token-sum-norm takes no mean over the rows."""
+    n_rows = np.asarray(mask_RT).astype(bool).any(axis=1).sum()
+    return float(max(n_rows, 1)) if row["mode"] == "seq-mean-token-sum-norm" else 1.0
+
+
 def _agg_loss(row: dict[str, Any]) -> float:
-    return float(aggregate(_tensor(row["loss_mat"]), _tensor(row["mask"]), row["mode"]))
+    ours = float(aggregate(_tensor(row["loss_mat"]), _tensor(row["mask"]), row["mode"]))
+    return ours * _sum_over_rows(row, row["mask"])
 
 
 def _gspo_loss(row: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +65,10 @@ def _gspo_loss(row: dict[str, Any]) -> dict[str, Any]:
 
 def _ppo_loss(row: dict[str, Any]) -> dict[str, Any]:
     metrics = {name: name for name in ("pg_clipfrac", "ppo_kl", "pg_clipfrac_lower")}
-    return _verl_objective(row, metrics, dual_clip_ratio=row["clip_ratio_c"], loss_agg_mode=row["mode"])
+    ours = _verl_objective(row, metrics, dual_clip_ratio=row["clip_ratio_c"], loss_agg_mode=row["mode"])
+    times = _sum_over_rows(row, row["mask"])
+    gradient_RT = times * np.array(ours["grad_log_prob"])
+    return ours | {"loss": times * ours["loss"], "grad_log_prob": gradient_RT.tolist()}
 
 
 def _actor_total_loss(row: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +91,7 @@ def _paddlenlp_actor_loss(row: dict[str, Any]) -> dict[str, Any]:
 def _sft_loss(row: dict[str, Any]) -> dict[str, Any]:
     logprobs_RT = _trainable(row["log_prob"])
     nll_RT, positive_RT = positive_advantage_nll(logprobs_RT, _tensor(row["advantages"]), _tensor(row["mask"]))
-    loss = aggregate(nll_RT, positive_RT, row["mode"])
+    loss = aggregate(nll_RT, positive_RT, row["mode"]) * _sum_over_rows(row, positive_RT)
     return {"loss": float(loss), "grad_log_prob": _gradient(loss, logprobs_RT)}
 
 

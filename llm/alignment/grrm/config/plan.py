@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
-from grrm.config.batch_plan import BatchPlan, repeated_prompts, supervised_steps
+from grrm.config.batch_plan import BatchPlan, batches_of_epoch, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
 from grrm.config.key import aliases_of, keys_of
 from grrm.config.layout import Layout
@@ -99,7 +99,10 @@ def supervised_rows(config: Supervised, data_ranks: int, n_rows: int | None) -> 
     """Every number of the batches of supervised training, of a policy or a reward model."""
     what = "rows" if isinstance(config, SFTConfig) else "pairs" if isinstance(config, DPOConfig) else "groups"
     rows = config.per_device_train_batch_size
-    per_step = rows * config.gradient_accumulation_steps * data_ranks
+    accumulated = config.gradient_accumulation_steps
+    if n_rows is not None:
+        accumulated = max(1, min(accumulated, batches_of_epoch(config, data_ranks, n_rows)))
+    per_step = rows * accumulated * data_ranks
     steps = None if n_rows is None else supervised_steps(config, data_ranks, n_rows)
     steps = config.max_steps if config.max_steps > 0 else steps
     length = f"max_steps {config.max_steps}" if config.max_steps > 0 else f"{config.num_train_epochs:g} epochs"
@@ -107,7 +110,7 @@ def supervised_rows(config: Supervised, data_ranks: int, n_rows: int | None) -> 
         ("data ranks", data_ranks, _world(config)),
         (f"training {what}", UNKNOWN if n_rows is None else n_rows, "before over-long ones are left out"),
         (f"{what} per micro-batch", rows, "per_device_train_batch_size"),
-        ("micro-batches per step and rank", config.gradient_accumulation_steps, "gradient_accumulation_steps"),
+        ("micro-batches per step and rank", accumulated, "gradient_accumulation_steps, at most an epoch"),
         (f"{what} per optimizer step", per_step, "over all ranks"),
         ("optimizer steps", UNKNOWN if steps is None else steps, length),
         ("tokens per row, at most", config.max_length, "max_length"),

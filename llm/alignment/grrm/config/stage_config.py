@@ -117,7 +117,11 @@ class SFTConfig(
         **{name: refused(_LOOP) for name in _LOOP_KEYS},
         "per_device_eval_batch_size": OURS,
         "distributed_dataloader": refused("every rank reads the rows itself; remove the key", None),
-        "dataloader_shuffle": refused("PaddleNLP's loader always shuffles; remove the key"),
+        "dataloader_shuffle": OURS,
+        "dataloader_num_workers": refused("the rows are in memory; remove the key"),
+        "past_index": refused("the model hands nothing to the next step; remove the key"),
+        "count_trained_tokens": refused("metrics.jsonl has train_tokens_a_second; remove the key"),
+        "pad_token_id": refused("no tokens are counted by it; remove the key"),
     }
 
 

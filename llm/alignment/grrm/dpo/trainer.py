@@ -31,8 +31,6 @@ class DPOSettings:
     label_smoothing: float
     sft_loss_ratio: float
     pref_loss_ratio: float = 1.0
-    simpo_gamma: float = 0.5
-    dpop_lambda: float = 50.0
     reference_free: bool = False
     lora: bool = False
 

@@ -96,10 +96,10 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         """Step indices instead of data: see `StepIndexLoader`."""
         return StepIndexLoader(self.plan.updates_per_rollout, self.plan.micro_batches_per_update)
 
-    def training_step(self, model: Any, inputs: StepIndex) -> Any:
+    def training_step(self, model: Any, inputs: StepIndex, step_control: int = 0) -> Any:
         """As Trainer's; a no-op for empty micro-batches, which a token budget may leave."""
         if self._rows(inputs):
-            return super().training_step(model, inputs)
+            return super().training_step(model, inputs, step_control)
         self.step_metrics.add({}, (0.0, 0.0, 0.0))
         return paddle.zeros([])
 
@@ -113,7 +113,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         """The rows of a step index; generates a new rollout if one begins here."""
         if inputs.rollout != self._rollout:
             step = self.state.global_step + 1
-            self._experience = self._make(step)
+            with self.untimed():
+                self._experience = self._make(step)
             self._rollout = inputs.rollout
             self.step_metrics.set(rollout_metrics(self._experience) | self._cache_metrics())
             self.record.rollout(step, partial(group_records, self._experience, step, bool(self.config.kl_coeff)))

@@ -14,6 +14,7 @@ from grrm.evaluation.held_out_scores import TranslatedPrompt
 from grrm.evaluation.verdict import Verdict, verdict_of
 from grrm.gqm.groups import TranslationTask
 from grrm.tracking.metrics_log import VERDICT_FILE, read_metrics
+from grrm.tracking.report.selection import FOLDER as REJUDGED
 
 EVALUATIONS = "held_out"  # the folder
 TASK_FIELDS = ("source", "src_lang", "trg_lang", "reference")
@@ -69,6 +70,14 @@ def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, has_re
     with atomic_path(Path(output_dir) / VERDICT_FILE) as temporary:
         temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return verdict_lines(output_dir)
+
+
+def forget_evaluations(output_dir: str | Path) -> None:
+    """Remove the evaluations, the verdict and the rejudged groups that an earlier run left in `output_dir`."""
+    folder = Path(output_dir)
+    for name in (VERDICT_FILE, f"{EVALUATIONS}/step*.jsonl", f"{REJUDGED}/*.jsonl"):
+        for path in folder.glob(name):
+            path.unlink()
 
 
 def verdict_lines(output_dir: str | Path) -> list[str]:

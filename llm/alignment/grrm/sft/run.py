@@ -43,6 +43,7 @@ def train(config: SFTConfig) -> None:
         model=run.trainable(model),
         train_dataset=dataset,
         held_out=held_out,
+        shuffle=config.dataloader_shuffle,
         data_collator=SftCollator(
             run.tokenizer.pad_token_id, config.max_length if model.reads_ranges else 0, config.form_weight
         ),

@@ -107,8 +107,10 @@ def _scores(metrics: list[dict[str, Any]], settings: Mapping[str, Any], step: in
     best = f"eval_{str(settings.get('metric_for_best_model')).removeprefix('eval_')}"
     if step is None and settings.get("load_best_model_at_end"):
         sign = 1 if settings.get("greater_is_better") else -1
-        evaluations = [line for line in evaluations if isinstance(line.get(best), (int, float))]
-        evaluations.sort(key=lambda line: sign * line[best])
+        saves = settings.get("save_steps") or 1  # Trainer chooses among checkpoints, of equal ones the first
+        saved = [line for line in reversed(evaluations) if line["step"] and line["step"] % saves == 0]
+        ranked = [line for line in saved if isinstance(line.get(best), (int, float))]
+        evaluations = sorted(ranked, key=lambda line: sign * line[best]) or evaluations
     if not evaluations:
         return "The run has recorded no evaluation."
     line = evaluations[-1]

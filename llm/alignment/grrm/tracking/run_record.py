@@ -71,7 +71,7 @@ class RunRecord:
             dump.write_arguments(settings)
             _tell_changed(folder, settings, first_step)
         return cls(
-            metrics_log=MetricsLog(folder, first_step),
+            metrics_log=MetricsLog(folder, first_step if first_step > 1 else 0),  # step 0: evaluated before the first
             dump=dump,
             progress=StepProgress(total_steps, initial=first_step - 1, description=config.rl_algorithm),
             console_groups=config.console_groups,

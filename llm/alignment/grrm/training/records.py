@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tqdm import tqdm
@@ -17,16 +18,28 @@ from grrm.tracking.metrics_log import MetricsLog
 class MetersTokens:
     """Mixin over PaddleNLP's Trainer.
 
-    The time runs from the first micro-batch behind a log line to the next line, so that evaluations, checkpoints and
-    rollouts in between do not count.
+    The time runs from the first micro-batch behind a log line to the next line, without what is `untimed`:
+    evaluations, checkpoints and rollouts.
     """
 
     _began: float | None = None
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """As Trainer's."""
+    def training_step(self, model: Any, inputs: Any, step_control: int = 0) -> Any:
+        """As Trainer's, which gives `step_control`, the micro-batch in its step, to those that name it."""
         self._began = time.perf_counter() if self._began is None else self._began
-        return super().training_step(*args, **kwargs)  # type: ignore[misc]  # Trainer comes next in the method order
+        return super().training_step(model, inputs, step_control)  # type: ignore[misc]  # Trainer comes next
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Leave out the time inside."""
+        began = time.perf_counter()
+        yield
+        if self._began is not None:
+            self._began += time.perf_counter() - began
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        with self.untimed():
+            super()._maybe_log_save_evaluate(*args, **kwargs)  # type: ignore[misc]  # Trainer comes next
 
     def throughput(self) -> dict[str, float]:
         """`train_tokens_a_second` of all data ranks, padding left out, and `frac_padding`, since the last call.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from grrm.config import RewardModelConfig, SFTConfig
-from grrm.config.batch_plan import supervised_steps
+from grrm.config.batch_plan import batches_of_epoch, supervised_steps
 from grrm.config.stage_config import DPOConfig, RLConfig
 from grrm.config.training_arguments import StageArguments, training_arguments
 from grrm.data.held_out import held_out_split
@@ -110,7 +110,11 @@ class SupervisedRun(StageRun):
 
         Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
         """
-        self.args.max_steps = supervised_steps(self.args, self.args.dataset_world_size, n_rows)
+        n_ranks = self.args.dataset_world_size
+        self.args.max_steps = supervised_steps(self.args, n_ranks, n_rows)
+        n_batches = max(1, batches_of_epoch(self.args, n_ranks, n_rows))
+        # As Trainer would only once it trains, after the checkpoint has been compared with these arguments.
+        self.args.gradient_accumulation_steps = min(self.args.gradient_accumulation_steps, n_batches)
         if self.is_over():
             return False
         state = self.find_checkpoint()

@@ -78,7 +78,7 @@ class ObjectiveConfig(PolicyLossConfig):
     )
     normalize_reward: bool = key(
         None,
-        "divide rewards by their running standard deviation; for rules that do not compare with the group",
+        "rewards less their running mean, over their running deviation; for rules that do not compare with the group",
         means="false",
     )
     normalize_advantage: bool = key(

@@ -29,13 +29,13 @@ class ActorTrainer(GroupPolicyTrainer):
         """True if only the critic is updated in this step."""
         return bool(self.state.global_step < self.config.critic_warmup)
 
-    def training_step(self, model: Any, inputs: StepIndex) -> Any:
+    def training_step(self, model: Any, inputs: StepIndex, step_control: int = 0) -> Any:
         """As the base's, after the critic's part."""
         rows = self._rows(inputs)
         assert self._experience is not None
         self.step_metrics.share(self.critic.accumulate(rows, self._experience.denominators[inputs.update]))
         if not self.is_warming_up:
-            return super().training_step(model, inputs)
+            return super().training_step(model, inputs, step_control)
         self.step_metrics.add({}, (0.0, 0.0, 0.0))
         return paddle.zeros([])
 

@@ -24,7 +24,7 @@ class Denominators:
 
     tokens: response tokens. sequences: responses with at least one token.
     sft_tokens, sft_sequences: the same, counting only tokens with a positive advantage.
-    width: response positions including padding; divisor of seq-mean-token-sum-norm.
+    width: response positions including padding; seq-mean-token-sum-norm divides by it, too.
     """
 
     tokens: float
@@ -63,7 +63,8 @@ def aggregate(
     """Return the loss over masked tokens as a scalar.
 
     token-mean: sum / tokens. seq-mean-token-sum: sum / sequences. seq-mean-token-mean: sum over rows of the row's mean
-    / sequences. seq-mean-token-sum-norm: sum / width (Dr. GRPO, arXiv 2503.20783). A row without tokens is not a
+    / sequences. seq-mean-token-sum-norm: sum / (width * sequences) (Dr. GRPO, arXiv 2503.20783, and its code; verl's
+    gen_rm branch leaves the sequences out, so that its gradient grows with the batch). A row without tokens is not a
     sequence.
 
     ``denominator`` replaces the divisor counted from this mask, see :class:`Denominators`: partial losses then add
@@ -89,7 +90,7 @@ def _divisor(mode: str, tokens: float, sequences: float, width: float) -> float:
     if mode in ("seq-mean-token-sum", "seq-mean-token-mean"):
         return sequences
     if mode == "seq-mean-token-sum-norm":
-        return width
+        return width * sequences
     raise ValueError(f"unknown aggregation mode {mode!r}")
 
 
