@@ -32,7 +32,7 @@ from .metrics import JudgeCollector, Metrics
 from .openapi import describe
 from .page import JudgeName, JudgesAnswer, Live, PromptsAnswer, load_page
 from .problems import JudgeFailure, RequestProblem, Unfinished
-from .rows import Extract, group_rows, rewards_by_row
+from .rows import group_rows, rewards_by_row
 from .service import services_of
 from .settings import Settings
 
@@ -73,7 +73,6 @@ class RewardApp(Application):
             max_bytes=settings.answer_cache_bytes,
             wait_s=settings.judge_wait_s,
         )
-        self.extract: Extract = partial(extract_translation, extractor_type=settings.extractor_type)
         self.live = Live()
         self.rows_limits, self.score_limits = rows_limits(settings), score_limits(settings)
         self.html, self.html_headers = load_page()
@@ -108,7 +107,7 @@ class RewardApp(Application):
         if not len(rows.src) == len(rows.tgt) == len(rows.response):
             return _rows_failure(LENGTHS_DIFFER, len(rows.tgt))
         check_rows(rows, self.settings)
-        row_groups = group_rows(rows, self.extract, self.settings.special_tokens)
+        row_groups = group_rows(rows, self._extract, self.settings.special_tokens)
         check_group_sizes([len(members) for members in row_groups.rows], self.settings)
         check_tasks(
             ((f"tgt[{rows[0]}]", group.task) for rows, group in zip(row_groups.rows, row_groups.groups, strict=True)),
@@ -235,10 +234,16 @@ class RewardApp(Application):
             for group, task in zip(wire.groups, tasks, strict=True)
         ]
 
+    def _extract(self, response: str) -> str | None:
+        """The translation in a response; nothing is looked for in one that is too long to be judged."""
+        if len(response) > self.settings.max_text_chars:
+            return None
+        return extract_translation(response, self.settings.extractor_type)
+
     def _candidate(self, wire: WireCandidate) -> Candidate:
         translation = wire.translation
         if translation is None and not wire.has_translation_field:
-            translation = self.extract(wire.response)
+            translation = self._extract(wire.response)
         return Candidate(wire.candidate_id, wire.response, translation, wire.n_tokens)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from grrm.errors import UserError
-from grrm.gqm.groups import TranslationTask
-from grrm.rewards.messages import ScoreRequest, WireCandidate, WireGroup, WireSegment
+from grrm.gqm.groups import Group, Status, TranslationTask
+from grrm.rewards.messages import ScoreRequest, WireGroup, WireSegment
 from grrm.rewards.rows_protocol import RowsRequest
 
 from .problems import RequestProblem
@@ -53,7 +53,10 @@ class Slots:
 
 
 def check_score_request(request: ScoreRequest, settings: Settings) -> None:
-    """Raises RequestProblem 422 when there are too many groups or candidates, or a text is too long."""
+    """Raises RequestProblem 422 when there are too many groups or candidates, or a text is too long.
+
+    Candidates may be too long: see `overlong`.
+    """
     _check_count(len(request.groups), settings.max_groups, "groups", "groups")
     n_rows = sum(len(group.candidates) for group in request.groups)
     _check_count(n_rows, settings.max_rows, "groups", "candidates in all groups")
@@ -64,12 +67,21 @@ def check_score_request(request: ScoreRequest, settings: Settings) -> None:
 
 
 def check_rows(request: RowsRequest, settings: Settings) -> None:
-    """Raises RequestProblem 422 when there are too many rows, or a text is too long."""
+    """Raises RequestProblem 422 when there are too many rows, or a prompt or label is too long."""
     _check_count(len(request.src), settings.max_rows, "src", "rows")
-    for name, texts in (("src", request.src), ("tgt", request.tgt), ("response", request.response)):
+    for name, texts in (("src", request.src), ("tgt", request.tgt)):
         for row, text in enumerate(texts):
             if len(text) > settings.max_text_chars:
                 raise _too_long(len(text), f"{name}[{row}]", settings.max_text_chars)
+
+
+def overlong(group: Group, max_chars: int) -> dict[int, Status]:
+    """The status TOO_LONG by the index of each candidate with a longer text: it is not judged, the others are."""
+    return {
+        index: Status.TOO_LONG
+        for index, candidate in enumerate(group.candidates)
+        if len(candidate.response) > max_chars or len(candidate.translation or "") > max_chars
+    }
 
 
 def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
@@ -100,9 +112,6 @@ def _check_texts(group: WireGroup, location: str, max_chars: int) -> None:
         raise _too_long(n_chars, f"{location}.terms", max_chars)
     for index, segment in enumerate(group.context or ()):
         _check_fields(segment, ("source", "translation"), f"{location}.context[{index}]", max_chars)
-    for index, candidate in enumerate(group.candidates):
-        if len(candidate.response) > max_chars or len(candidate.translation or "") > max_chars:
-            _check_fields(candidate, ("response", "translation"), f"{location}.candidates[{index}]", max_chars)
 
 
 def _check_count(count: int, limit: int, field: str, noun: str) -> None:
@@ -110,9 +119,7 @@ def _check_count(count: int, limit: int, field: str, noun: str) -> None:
         raise RequestProblem(422, f"{count} {noun} exceed the limit of {limit}", field=field)
 
 
-def _check_fields(
-    holder: WireGroup | WireCandidate | WireSegment, names: Sequence[str], location: str, max_chars: int
-) -> None:
+def _check_fields(holder: WireGroup | WireSegment, names: Sequence[str], location: str, max_chars: int) -> None:
     for name in names:
         text: str | None = getattr(holder, name)
         if text is not None and len(text) > max_chars:

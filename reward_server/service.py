@@ -14,11 +14,12 @@ from dataclasses import replace
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.deadline import Abandoned, DeadlinePassed
-from grrm.judges.gated import GatedJudge
+from grrm.judges.gated import GatedJudge, with_faults, without_faulty
 from grrm.rewards.group_filter import ConstantScoreAlarm
 from grrm.rewards.protocol import check_verdict
 
 from .hosting import HostedJudge
+from .limits import overlong
 from .metrics import Metrics
 from .problems import JudgeFailure, RequestProblem
 from .settings import Settings
@@ -62,6 +63,7 @@ def services_of(judges: Sequence[HostedJudge], settings: Settings, metrics: Metr
             metrics,
             wait_s=settings.judge_wait_s,
             max_groups=settings.max_groups,
+            max_text_chars=settings.max_text_chars,
             hung_after_s=settings.judge_deadline_s if math.isinf(hosted.deadline_s) else hosted.deadline_s,
         )
         for hosted in judges
@@ -72,11 +74,18 @@ class JudgeService:
     """Gives every judge the same manners. Those that are not thread-safe are asked in turns, which callers share."""
 
     def __init__(
-        self, hosted: HostedJudge, metrics: Metrics, *, wait_s: float, max_groups: int, hung_after_s: float
+        self,
+        hosted: HostedJudge,
+        metrics: Metrics,
+        *,
+        wait_s: float,
+        max_groups: int,
+        max_text_chars: int,
+        hung_after_s: float,
     ) -> None:
         self.hosted = hosted
         self._metrics = metrics
-        self._wait_s = wait_s
+        self._wait_s, self._max_text_chars = wait_s, max_text_chars
         self._turns = Turns(self._judge_until, hosted.when_idle, max_groups, self._waited)
         self._canary = _canary(hosted)
         self._has_answered = False
@@ -121,7 +130,8 @@ class JudgeService:
         try:
             with deadline.within(min(self.hosted.deadline_s, until - time.monotonic()), is_abandoned):
                 for group in groups:
-                    prompts.append(self.hosted.prompts_of(group))
+                    shown = without_faulty(group, overlong(group, self._max_text_chars))
+                    prompts.append(self.hosted.prompts_of(shown))
                     if not deadline.remaining_s():
                         raise DeadlinePassed
         except DeadlinePassed as error:
@@ -222,11 +232,22 @@ class JudgeService:
         return verdicts
 
     def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
-        """The judge's verdicts; one that looks at no clock is asked about a few groups at a time."""
-        judge = self.hosted.judge
+        """The judge's verdicts; it is shown no candidate that is too long."""
         if self._is_probe(groups):
+            judge = self.hosted.judge
             with nullcontext() if self.hosted.counters is None else self.hosted.counters.uncounted():
                 return (judge.inner if isinstance(judge, GatedJudge) else judge).judge(groups)
+        faults = [overlong(group, self._max_text_chars) for group in groups]
+        shown = [without_faulty(group, of_group) for group, of_group in zip(groups, faults, strict=True)]
+        verdicts = self._until(shown, until)
+        return [
+            with_faults(group, verdict, of_group)
+            for group, verdict, of_group in zip(groups, verdicts, faults, strict=True)
+        ]
+
+    def _until(self, groups: Sequence[Group], until: float) -> list[Verdict]:
+        """The judge's verdicts; one that looks at no clock is asked about a few groups at a time."""
+        judge = self.hosted.judge
         if math.isinf(until) or self.hosted.answers is not None:
             try:
                 return judge.judge(groups)

@@ -186,17 +186,9 @@ LONG = "x" * 11
         ("/v1/score", score_body(group("a", source=LONG)), 422, "groups[0].source"),
         ("/v1/score", score_body(group("a", reference=LONG)), 422, "groups[0].reference"),
         ("/v1/score", score_body(group("a", terms={"Datei": ["file", "zz"]})), 422, "groups[0].terms"),
-        ("/v1/score", score_body(group("a", "1", LONG)), 422, "groups[0].candidates[1].response"),
-        (
-            "/v1/score",
-            score_body(group(candidates=[{"candidate_id": "c", "response": "x", "translation": LONG}])),
-            422,
-            "groups[0].candidates[0].translation",
-        ),
         ("/v1/score", score_body(group("a", "x" * 2000)), 413, None),
         ("/", rows_body(2, src=["s", LONG]), 422, "src[1]"),
         ("/", rows_body(2, tgt=["s", LONG]), 422, "tgt[1]"),
-        ("/", rows_body(2, response=[LONG, "a"]), 422, "response[0]"),
         ("/", rows_body(4), 422, "src"),
         ("/", rows_body(3, src=["a", "b", "c"]), 422, "src"),
         ("/", rows_body(400), 413, None),
@@ -207,6 +199,24 @@ def test_limits_answer_413_or_422_with_a_pointer(path, body, status, field):
     answer = make_client(judge, **LIMITS).post(path, json=body)
     assert (answer.status_code, answer.get_json()["field"]) == (status, field)
     assert judge.calls == []
+
+
+@pytest.mark.parametrize("long", [{"response": LONG}, {"response": "x", "translation": LONG}])
+def test_a_candidate_that_is_too_long_has_no_score_and_is_not_shown(long):
+    judge = RecordingJudge()
+    client = make_client(judge, **LIMITS)
+    candidates = [{"candidate_id": "a", "response": "one"}, {"candidate_id": "b", **long}]
+    answer = client.post("/v1/score", json=score_body(group(candidates=candidates))).get_json()
+    outcomes = [(own["status"], own["score"]) for own in answer["verdicts"][0]["candidates"]]
+    assert outcomes == [("scored", 3.0), ("too_long", None)]
+    assert LONG not in str(judge.calls)
+    assert 'grrm_candidates_total{status="too_long"} 1.0' in client.get("/metrics").text
+
+
+def test_a_row_that_is_too_long_gets_the_default_reward_and_is_counted():
+    client = make_client(default_reward=-0.5, score_scale_factor=1.0, **LIMITS)
+    assert client.post("/", json=rows_body(2, response=[LONG, "ab"])).get_json()["score"] == [-0.5, 2.0]
+    assert "grrm_rows_defaulted_total 1.0" in client.get("/metrics").text
 
 
 def test_request_just_within_the_limits_is_served():

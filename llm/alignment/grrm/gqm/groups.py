@@ -28,7 +28,7 @@ class Status(str, Enum):
     OVER_LIMIT = "over_limit"  # a gate: more characters or lines than there may be
     WRONG_FORMALITY = "wrong_formality"  # a gate: words of the other form of address
     SINGLE_CANDIDATE = "single_candidate"  # fewer than two distinct translations: nothing to compare
-    TOO_LONG = "too_long"  # the judge's prompt would exceed its limit
+    TOO_LONG = "too_long"  # the judge's prompt, or the text itself, would exceed its limit
     TOO_MANY_CANDIDATES = "too_many_candidates"  # more distinct translations than identifiers
     MISSING_REFERENCE = "missing_reference"  # the judge needs a reference and the task has none
     UNSEEN_LANGUAGES = "unseen_languages"  # the judge, a reward model, never saw this language pair in training

@@ -27,10 +27,10 @@ class GatedJudge:
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept. Equal texts of a group are checked once."""
         faults = [self._faults(group) for group in groups]
-        shown = [_without(group, of_group) for group, of_group in zip(groups, faults, strict=True)]
+        shown = [without_faulty(group, of_group) for group, of_group in zip(groups, faults, strict=True)]
         verdicts = self.inner.judge(shown)
         return [
-            _with_faults(group, verdict, of_group)
+            with_faults(group, verdict, of_group)
             for group, verdict, of_group in zip(groups, verdicts, faults, strict=True)
         ]
 
@@ -43,18 +43,19 @@ class GatedJudge:
         }
 
 
-def _without(group: Group, faults: Mapping[int, Status]) -> Group:
+def without_faulty(group: Group, faults: Mapping[int, Status]) -> Group:
+    """`group` without the texts of the candidates that have faults, by their index."""
     if not faults:
         return group
     candidates = tuple(
-        replace(candidate, translation=None) if i in faults else candidate
+        replace(candidate, response="", translation=None) if i in faults else candidate
         for i, candidate in enumerate(group.candidates)
     )
     return replace(group, candidates=candidates)
 
 
-def _with_faults(group: Group, verdict: Verdict, faults: Mapping[int, Status]) -> Verdict:
-    """`verdict` with the gates' statuses, in its parts too."""
+def with_faults(group: Group, verdict: Verdict, faults: Mapping[int, Status]) -> Verdict:
+    """`verdict` with the statuses of `faults` in place of scores, in its parts too."""
     if not faults:
         return verdict
     out = {group.candidates[i].candidate_id for i in faults}
