@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,10 @@ from grrm.judges.generative import GenerativeOptions, first_prompts
 from grrm.judges.interface import Judge, OpenedGenerator
 from grrm.judges.learned_metric import LearnedMetricJudge
 from grrm.judges.metrics import JudgeMetrics
+from grrm.judges.mixture import Part
 from grrm.judges.registry import spec_of
-from grrm.judges.sources import MIXTURE, mixture_sources
-from grrm.judges.spec import Process
+from grrm.judges.sources import MIXTURE, JudgeSource, mixture_sources
+from grrm.judges.spec import JudgeOptions, JudgeSpec, Process
 from grrm.judges.value_head import RewardModelJudge
 from grrm.rewards.gates import read_gates
 
@@ -123,12 +124,11 @@ def build_hosted_judge(settings: Settings) -> HostedJudge:
 
 def _open(settings: Settings) -> HostedJudge:
     if settings.judge == MIXTURE:
-        sources = mixture_sources(settings.judge_options)
-        return HostedJudge(open_mixture(sources), compares_pairs=any(source.compares_pairs for source in sources))
+        return _mixture(mixture_sources(settings.judge_options))
     spec = spec_of(settings.judge)
     options = spec.read(settings.judge_options)  # refuses mistakes in them before the model is opened
     if isinstance(options, GenerativeOptions):
-        return _on_generator(settings, options, options.check_task if spec.of_answers else _checks(options))
+        return _on_generator(settings, options, _task_check(spec, options))
     counters = JudgeMetrics()
     judge = options.open(_process(settings, counters))
     if isinstance(judge, LearnedMetricJudge):
@@ -146,6 +146,40 @@ def _open(settings: Settings) -> HostedJudge:
         check_task=_checks(judge),
         languages=(src_lang, trg_lang),
     )
+
+
+def _mixture(sources: Sequence[JudgeSource]) -> HostedJudge:
+    """The sources' judges as one: it takes the tasks that all of them and their fallbacks take."""
+    mixture = open_mixture(sources)
+    members = list(_members(sources, mixture.parts))
+    checks = [_part_check(source, part) for source, part in members]
+    rules = [str(source.options.get("rule")) for source, _ in members]
+
+    def check_task(task: TranslationTask) -> None:
+        for check in checks:
+            check(task)
+
+    return HostedJudge(
+        mixture,
+        check_task=check_task,
+        compares_pairs=any(source.compares_pairs for source in sources),
+        reference=next((_TRUTHS[rule] for rule in rules if rule in _TRUTHS), _TRANSLATION),
+    )
+
+
+def _members(sources: Sequence[JudgeSource], parts: Sequence[Part]) -> Iterator[tuple[JudgeSource, Part]]:
+    """Sources with their parts, and the fallbacks of each."""
+    for source, part in zip(sources, parts, strict=True):
+        yield source, part
+        if source.fallback is not None and part.fallback is not None:
+            yield from _members([source.fallback], [part.fallback])
+
+
+def _part_check(source: JudgeSource, part: Part) -> Callable[[TranslationTask], None]:
+    judge = part.judge.inner if isinstance(part.judge, GatedJudge) else part.judge
+    if isinstance(judge, RewardModelJudge):
+        return _checks(judge)
+    return _task_check(source.spec, source.spec.read(source.options))
 
 
 def _process(settings: Settings, counters: JudgeMetrics) -> Process:
@@ -198,6 +232,12 @@ def _answers(opened: OpenedGenerator) -> bool:
     prompts = [opened.render("Good morning")]
     (reply,) = opened.generator.generate_text(prompts, temperature=0.0, max_new_tokens=1, seeds=[0])
     return reply.finish_reason in ("stop", "length")
+
+
+def _task_check(spec: JudgeSpec, options: JudgeOptions) -> Callable[[TranslationTask], None]:
+    """The check of tasks for a judge that its options describe, which may be a generative one of translations."""
+    is_of_translations = isinstance(options, GenerativeOptions) and not spec.of_answers
+    return _checks(options) if is_of_translations else options.check_task
 
 
 def _checks(judge: object) -> Callable[[TranslationTask], None]:

@@ -13,18 +13,13 @@ from support.judged_groups import ModelOf, by_length, judge_over
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 from support.text_models import TIMEOUT, TextModel
 
-from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
-from grrm.http_client.exchange import AnswerError
 from grrm.judges.deadline import Deadline, TimedGenerator
 from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import OpenedGenerator
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.registry import judge_names
 from grrm.rewards.answers import ANSWER_RULES
-from grrm.rewards.messages import ScoreRequest
-from grrm.rewards.mixing import mix
-from grrm.rewards.protocol import verdicts_from_answer
 from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.settings import Settings
@@ -97,36 +92,6 @@ def test_options_template_and_token_reach_the_model_server(model_server, monkeyp
     assert model_server.tokens[0] == "Bearer s3cret"
 
 
-def test_a_mixture_is_hosted_and_a_client_gets_its_parts():
-    sources = [{"judge": "chrf", "weight": 3}, {"judge": "consensus", "normalise": "rank"}]
-    judge = hosted(judge="mixture", judge_options={"sources": sources}).judge
-    body = score_body(group("g", "Good morning, Anna!", "Good day, Anna!"))
-    answer = make_client(judge).post("/v1/score", json=body)
-    request = ScoreRequest.model_validate(body)
-    (verdict,) = verdicts_from_answer(request, answer.data)
-    assert [(part.name, part.weight, part.normalise) for part in verdict.parts] == [
-        ("chrf", 3.0, "none"),
-        ("consensus", 1.0, "rank"),
-    ]
-    assert mix(verdict.parts).scores == verdict.scores
-    assert len(set(verdict.parts[0].scores)) == 2
-
-
-def test_parts_follow_their_candidates_whatever_the_order_of_the_answer():
-    sources = [{"judge": "chrf"}]
-    body = score_body(group("g", "Good morning, Anna!", "Good day, Anna!"))
-    client = make_client(hosted(judge="mixture", judge_options={"sources": sources}).judge)
-    answer = client.post("/v1/score", json=body).get_json()
-    (verdict,) = answer["verdicts"]
-    for column in (verdict["candidates"], verdict["parts"][0]["scores"], verdict["parts"][0]["statuses"]):
-        column.reverse()
-    (found,) = verdicts_from_answer(ScoreRequest.model_validate(body), json.dumps(answer).encode())
-    assert found.parts[0].scores == found.scores
-    verdict["parts"][0]["scores"].pop()
-    with pytest.raises(AnswerError, match="part 'chrf' has not one status and one score for each candidate"):
-        verdicts_from_answer(ScoreRequest.model_validate(body), json.dumps(answer).encode())
-
-
 def test_a_function_of_the_users_own_is_hosted(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from grrm.gqm.groups import Status, Verdict\n"
@@ -136,19 +101,6 @@ def test_a_function_of_the_users_own_is_hosted(tmp_path):
     judge = hosted(judge=f"{tmp_path}/mine.py:judge", judge_options={"points": 4.0}).judge
     answer = make_client(judge).post("/v1/score", json=score_body(group("g", "a", "b"))).get_json()
     assert [candidate["score"] for candidate in answer["verdicts"][0]["candidates"]] == [4.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "judge 'mixture' needs the option sources"),
-        ({"source": []}, "did you mean 'sources'"),
-        ({"sources": [{"judge": "chr"}]}, "sources, entry 1: unknown judge 'chr'"),
-    ],
-)
-def test_a_mixture_of_nothing_usable_is_one_sentence(options, message):
-    with pytest.raises(UserError, match=message):
-        hosted(judge="mixture", judge_options=options)
 
 
 def test_text_metrics_take_their_options_too():
