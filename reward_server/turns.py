@@ -32,8 +32,8 @@ class Turns:
     """Calls `judge` from one thread at a time, with the groups of all requests that wait.
 
     A call has at most `max_groups` groups, unless a single request has more, and is to end with the latest deadline of
-    its requests. Where a call for several requests fails, each of them is judged by itself, so that it can only fail
-    by its own groups.
+    its requests. The thread of that request makes it, so that the others can end at theirs. Where a call for several
+    requests fails, each of them is judged by itself, so that it can only fail by its own groups.
 
     After a call `when_idle(act)` says, by calling `act`, when the next one may begin. `waited(seconds)` gets the time
     that each request waited for its call.
@@ -104,27 +104,36 @@ class Turns:
             has_turn = False
             while not has_turn and time.monotonic() < ends and not (request in self._waiting and is_abandoned()):
                 remaining_s = min(ends - time.monotonic(), POLL_S)
-                has_turn = self._changed.wait_for(lambda: request.answer.done() or not self._is_busy, remaining_s)
+                has_turn = self._changed.wait_for(lambda: request.answer.done() or self._is_next(request), remaining_s)
             if request not in self._waiting:
                 if not has_turn and time.monotonic() >= request.until:
                     raise DeadlinePassed
                 return []
             if not has_turn:
                 self._waiting.remove(request)
+                self._changed.notify_all()  # another may be the one to make the call now
                 if is_abandoned():
                     raise Abandoned
                 if time.monotonic() >= request.until:
                     raise DeadlinePassed
                 raise RequestProblem(503, "the judge is busy", retry_after_s=5)
             self._is_busy = True
-            return self._take(request)
+            return self._take()
 
-    def _take(self, first: _Request) -> list[_Request]:
-        batch, n_groups = [first], len(first.groups)
-        for request in self._waiting:
-            if request is not first and n_groups + len(request.groups) <= self._max_groups:
+    def _is_next(self, request: _Request) -> bool:
+        return not self._is_busy and request is max(self._next_batch(), key=lambda member: member.until, default=None)
+
+    def _next_batch(self) -> list[_Request]:
+        """The request that has waited longest, and those that fit into a call with it."""
+        batch, n_groups = self._waiting[:1], sum(len(request.groups) for request in self._waiting[:1])
+        for request in self._waiting[1:]:
+            if n_groups + len(request.groups) <= self._max_groups:
                 batch.append(request)
                 n_groups += len(request.groups)
+        return batch
+
+    def _take(self) -> list[_Request]:
+        batch = self._next_batch()
         self._waiting = [request for request in self._waiting if request not in batch]
         for request in batch:
             self._waited(time.monotonic() - request.arrived)

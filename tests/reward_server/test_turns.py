@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 from support.judged_groups import group_of
+from support.stopped_clock import eventually
 
 from grrm.gqm.groups import Verdict
 from grrm.judges.deadline import DeadlinePassed
@@ -67,6 +68,34 @@ def test_requests_that_wait_are_judged_in_one_call_and_each_gets_its_own():
     assert serve_together(judge, ["a", "b"], ["c"], ["a"]) == [["a", "b"], ["c"], ["a"]]
     assert len(judge.calls) == 2
     assert sorted(judge.calls[1]) == ["a", "a", "b", "c"]
+
+
+def test_a_request_ends_at_its_deadline_though_the_call_that_it_shares_runs_on():
+    class Slow(Judge):
+        ended = threading.Event()
+
+        def __call__(self, groups, until):
+            verdicts = super().__call__(groups, until)
+            assert len(self.calls) == 1 or self.ended.wait(120)
+            return verdicts
+
+    judge = Slow()
+    turns = Turns(judge, at_once, 100)
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(turns.judge, groups("x"), 120.0)
+        assert judge.started.wait(120)
+        hurried = threads.submit(turns.judge, groups("a"), 120.0, until=time.monotonic() + 1.0)
+        eventually(lambda: turns.n_waiting == 1)
+        patient = threads.submit(turns.judge, groups("b"), 120.0)
+        eventually(lambda: turns.n_waiting == 2)
+        judge.released.set()
+        try:
+            assert isinstance(hurried.exception(30), DeadlinePassed)
+            assert not patient.done()
+        finally:
+            judge.ended.set()
+        assert ids_of(patient.result(120)) == ["b"]
+    assert judge.calls[1] == ["a", "b"]
 
 
 def test_a_call_has_no_more_groups_than_the_limit():
