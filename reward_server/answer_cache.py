@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from .problems import RequestProblem
+from .problems import RequestProblem, Unfinished
+from .turns import POLL_S
 
 
 @dataclass(slots=True)
@@ -39,13 +43,16 @@ class AnswerCache:
         digest: bytes,
         compute: Callable[[Callable[[], bool]], bytes],
         is_gone: Callable[[], bool] = lambda: False,
+        until: float = math.inf,
     ) -> tuple[bytes, bool]:
         """The answer and whether it is a replay; `digest` identifies the request's content.
 
-        `is_gone` says whether the client is; `compute` is given what says so of all who wait for its answer.
+        `is_gone` says whether the client is; `compute` is given what says so of all who wait for its answer. A repeat
+        waits until `until` at most, on time.monotonic()'s clock, and computes anew if the first's deadline came before.
 
-        Raises RequestProblem 409 when the id belongs to another content, 503 when the first request takes too long,
-        and whatever `compute` raises, to the repeats waiting for it too.
+        Raises RequestProblem 409 when the id belongs to another content, 503 when the first request takes too long or
+        the repeat's client is gone, Unfinished at the repeat's deadline, and whatever `compute` raises, to the repeats
+        waiting for it too.
         """
         with self._lock:
             entry = self._entries.get(request_id)
@@ -59,9 +66,26 @@ class AnswerCache:
         if is_first:
             return self._compute(request_id, entry, compute), False
         try:
-            return entry.answer.result(timeout=self._wait_s), True
-        except TimeoutError as error:
-            raise RequestProblem(503, "the first request of this id is still being judged", retry_after_s=5) from error
+            return self._wait(request_id, entry, is_gone, until), True
+        except Unfinished:
+            if time.monotonic() >= until:
+                raise
+        return self.get_or_compute(request_id, digest, compute, is_gone, until)
+
+    def _wait(self, request_id: str, entry: _Entry, is_gone: Callable[[], bool], until: float) -> bytes:
+        ends = min(time.monotonic() + self._wait_s, until)
+        while not entry.answer.done() and not is_gone() and (remaining_s := ends - time.monotonic()) > 0:
+            futures.wait([entry.answer], min(remaining_s, POLL_S))
+        if entry.answer.done():
+            return entry.answer.result()
+        with self._lock:
+            if is_gone in entry.clients_gone:
+                entry.clients_gone.remove(is_gone)
+        if time.monotonic() >= until:
+            raise Unfinished(request_id, "the request's deadline came while the first of this id was being judged")
+        if is_gone():
+            raise RequestProblem(503, "the client has gone", retry_after_s=1)
+        raise RequestProblem(503, "the first request of this id is still being judged", retry_after_s=5)
 
     def _compute(self, request_id: str, entry: _Entry, compute: Callable[[Callable[[], bool]], bytes]) -> bytes:
         try:

@@ -18,7 +18,7 @@ from grrm import __version__
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.judges.interface import Judge
-from grrm.rewards.messages import PartialAnswer, Problem, ScoreRequest, WireCandidate
+from grrm.rewards.messages import Problem, ScoreRequest, WireCandidate
 from grrm.rewards.protocol import task_of, verdict_fields
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
 
@@ -133,9 +133,10 @@ class RewardApp(Application):
     def post_score(self) -> Response:
         """The group protocol; a repeated request_id is answered with the first answer."""
         hosted, wire, tasks, digest = self._read_score_request()
-        compute = partial(self._score, hosted, wire, tasks, until=deadline_of_request())
+        until = deadline_of_request()
+        compute = partial(self._score, hosted, wire, tasks, until=until)
         with self.slot():
-            answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, compute, client_has_gone())
+            answer, is_replay = self.cache.get_or_compute(wire.request_id, digest, compute, client_has_gone(), until)
         self.metrics.add("grrm_replayed_answers_total", is_replay)
         n_candidates = sum(len(group.candidates) for group in wire.groups)
         g.work = f"{len(wire.groups)} groups, {n_candidates} candidates{', replayed' if is_replay else ''}"
@@ -253,8 +254,7 @@ def _check_all_done(request_id: str, groups: Sequence[Group], verdicts: Sequence
     done = [verdict_fields(*pair) for pair in judged if Status.JUDGE_TIMEOUT not in pair[1].statuses]
     if len(done) < len(judged):
         message = f"the request's deadline came when {len(done)} of {len(judged)} groups were done"
-        problem = {"error_code": 504, "error_msg": message, "field": None, "reference_id": None}
-        raise Unfinished(PartialAnswer.model_validate(problem | {"request_id": request_id, "verdicts": done}))
+        raise Unfinished(request_id, message, done)
 
 
 def _rows_failure(message: str, n_rows: int) -> Response:

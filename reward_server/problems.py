@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from grrm.rewards.messages import PartialAnswer
 
@@ -35,9 +37,10 @@ class RequestProblem(Exception):
 class Unfinished(RequestProblem):
     """The request's deadline came first; `answer` has what was done."""
 
-    def __init__(self, answer: PartialAnswer) -> None:
-        super().__init__(504, answer.error_msg)
-        self.answer = answer
+    def __init__(self, request_id: str, message: str, verdicts: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(504, message)
+        problem = {"error_code": 504, "error_msg": message, "field": None, "reference_id": None}
+        self.answer = PartialAnswer.model_validate(problem | {"request_id": request_id, "verdicts": list(verdicts)})
 
 
 class JudgeFailure(RequestProblem):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.stopped_clock import eventually
 
 from grrm_reward_server.answer_cache import AnswerCache
+from grrm_reward_server.problems import RequestProblem, Unfinished
 
 
 def make_cache(**bounds):
@@ -59,11 +61,15 @@ class Blocked:
         return self.outcome(None)
 
 
-def repeated(threads, cache, compute, is_gone=lambda: False):
+def not_again(_):
+    pytest.fail("was computed")
+
+
+def repeated(threads, cache, compute, is_gone=lambda: False, again=not_again):
     """Futures of a request that is being computed, whose client is gone, and of a repeat that waits for its answer."""
     first = threads.submit(cache.get_or_compute, "a", b"", compute, lambda: True)
     assert compute.started.wait(120)
-    repeat = threads.submit(cache.get_or_compute, "a", b"", lambda _: pytest.fail("was computed"), is_gone)
+    repeat = threads.submit(cache.get_or_compute, "a", b"", again, is_gone)
     eventually(lambda: not compute.is_abandoned())
     return first, repeat
 
@@ -94,8 +100,36 @@ def test_request_under_way_is_never_dropped():
 def test_a_request_is_abandoned_once_all_who_wait_for_its_answer_are_gone():
     cache, compute, gone = make_cache(), Blocked(lambda _: b"answer"), []
     with ThreadPoolExecutor(2) as threads:
-        waiting = repeated(threads, cache, compute, lambda: bool(gone))
+        first, repeat = repeated(threads, cache, compute, lambda: bool(gone))
         gone.append(True)
+        with pytest.raises(RequestProblem, match="the client has gone"):
+            repeat.result(120)
         assert compute.is_abandoned()
         compute.released.set()
-        assert [one.result(120)[0] for one in waiting] == [b"answer"] * 2
+        assert first.result(120)[0] == b"answer"
+
+
+def test_a_repeat_ends_at_its_own_deadline():
+    cache, compute = make_cache(), Blocked(lambda _: b"answer")
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(cache.get_or_compute, "a", b"", compute)
+        assert compute.started.wait(120)
+        try:
+            with pytest.raises(Unfinished) as caught:
+                cache.get_or_compute("a", b"", not_again, until=time.monotonic() + 0.05)
+        finally:
+            compute.released.set()
+        assert (caught.value.answer.request_id, caught.value.answer.verdicts) == ("a", [])
+        assert first.result(120)[0] == b"answer"
+
+
+def test_a_repeat_with_time_left_computes_anew_where_the_first_missed_its_deadline():
+    def unfinished(_):
+        raise Unfinished("a", "late")
+
+    cache, compute = make_cache(), Blocked(unfinished)
+    with ThreadPoolExecutor(2) as threads:
+        first, repeat = repeated(threads, cache, compute, again=lambda _: b"new")
+        compute.released.set()
+        assert isinstance(first.exception(120), Unfinished)
+        assert repeat.result(120) == (b"new", False)
