@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from grrm.gqm.groups import Group, Verdict
@@ -141,6 +141,8 @@ class Turns:
 
     def _serve(self, batch: Sequence[_Request]) -> None:
         groups = [group for request in batch for group in request.groups]
+        if len({group.group_id for group in groups}) < len(groups):  # clients may use the same ids, judges need not
+            groups = [replace(group, group_id=str(number)) for number, group in enumerate(groups)]
         try:
             verdicts = iter(self._judge(groups, max(request.until for request in batch)))
         except JudgeFailure as failure:

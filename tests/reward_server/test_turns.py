@@ -18,21 +18,22 @@ from grrm_reward_server.turns import Turns
 
 
 class Judge:
-    """Answers with the groups' ids; its first call waits to be released; a group called `bad` fails."""
+    """Answers with the groups' sources; its first call waits to be released; a group called `bad` fails."""
 
     def __init__(self, bad=None):
-        self.calls, self.untils, self.bad = [], [], bad
+        self.calls, self.ids, self.untils, self.bad = [], [], [], bad
         self.started, self.released = threading.Event(), threading.Event()
 
     def __call__(self, groups, until):
         self.untils.append(until)
-        self.calls.append([group.group_id for group in groups])
+        self.calls.append([group.task.source for group in groups])
+        self.ids.append([group.group_id for group in groups])
         if len(self.calls) == 1:
             self.started.set()
             assert self.released.wait(120)
         if self.bad in self.calls[-1]:
             raise JudgeFailure("ref")
-        return [Verdict((), (), analysis=group.group_id) for group in groups]
+        return [Verdict((), (), analysis=group.task.source) for group in groups]
 
 
 def at_once(act):
@@ -40,7 +41,7 @@ def at_once(act):
 
 
 def groups(*ids):
-    return [group_of(["a"], group_id) for group_id in ids]
+    return [group_of(["a"], name, source=name) for name in ids]
 
 
 def ids_of(verdicts):
@@ -68,6 +69,7 @@ def test_requests_that_wait_are_judged_in_one_call_and_each_gets_its_own():
     assert serve_together(judge, ["a", "b"], ["c"], ["a"]) == [["a", "b"], ["c"], ["a"]]
     assert len(judge.calls) == 2
     assert sorted(judge.calls[1]) == ["a", "a", "b", "c"]
+    assert len(set(judge.ids[1])) == 4  # a reward server behind the judge refuses repeated ids
 
 
 def test_a_request_ends_at_its_deadline_though_the_call_that_it_shares_runs_on():
