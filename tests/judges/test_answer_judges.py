@@ -10,6 +10,7 @@ from support.text_models import UNREACHABLE, TextModel
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.judges.answer import AnswerJudge
 from grrm.judges.generation import JudgeSampling
 from grrm.judges.registry import open_judge, spec_of
 from grrm.judges.rubric import RubricJudge
@@ -136,9 +137,14 @@ def test_a_judge_is_shown_its_part_of_the_truth(scripted, judge, shown):
         assert '"criteria"' not in generator.calls[0]["prompts"][0]
 
 
-def test_a_group_without_a_true_answer_has_no_score(scripted):
-    verdict = VerifiedJudge(VerifierJudge(scripted({}))).judge([group_of("#### 4", reference=None)])[0]
-    assert verdict == Verdict.unscored(1, Status.MISSING_REFERENCE)
+@pytest.mark.parametrize("reference", [None, "", " \n", '{"answer": " "}'])
+def test_a_group_without_a_true_answer_has_no_score(scripted, reference):
+    verifier = VerifierJudge(scripted({}))
+    for judge in (verifier, RubricJudge(scripted({})), VerifiedJudge(verifier), AnswerJudge("gsm8k")):
+        (verdict,) = judge.judge([group_of("#### 4", reference=reference)])
+        assert verdict == Verdict.unscored(1, Status.MISSING_REFERENCE)
+    for name in ("answer", "rule+verifier"):
+        spec_of(name).read({"rule": "gsm8k"}).check_task(group_of("#### 4", reference=reference).task)
 
 
 def undecided_on_five(solution, truth):

@@ -14,6 +14,7 @@ from grrm.judges.spec import JudgeOptions, Process, judge
 from grrm.rewards.answers import ANSWER_RULES
 from grrm.rewards.ranking_accuracy import INVALID
 from grrm.rewards.rule_rewards import rule_reward_function
+from grrm.rewards.verified import true_answer
 
 JUDGED_RULES = (*ANSWER_RULES, "grade")  # whose rewards are from 0 to 1
 
@@ -57,9 +58,9 @@ class AnswerJudge:
         return [self._judged(group) for group in groups]
 
     def _judged(self, group: Group) -> Verdict:
-        if group.task.reference is None or not group.task.reference.strip():
-            return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
         truth = group.task.reference
+        if truth is None or true_answer(truth) is None:
+            return Verdict.unscored(len(group.candidates), Status.MISSING_REFERENCE)
         answers = [candidate.translation for candidate in group.candidates]
         rewards = [INVALID if answer is None else self._reward(answer, truth) for answer in answers]
         return Verdict(

@@ -154,7 +154,7 @@ class SQMJudge(GeneratorJudge):
 
     def _plan(self, group: Group) -> DistinctCandidates:
         task = group.task
-        if self.needs_reference and task.reference is None:
+        if self.needs_reference and not self.shown_of(task.reference or "").strip():
             return _all_excluded(group, Status.MISSING_REFERENCE)
         shown = [task.source, *context_texts(nearest_context(task, self.context_segments))]
         shown += [self.shown_of(task.reference or "")] if self.needs_reference else []

@@ -15,7 +15,7 @@ from grrm.judges.rubric import RubricOptions
 from grrm.judges.spec import JudgeOptions, judge
 from grrm.judges.verifier import VerifierOptions
 from grrm.rewards.answers import AnswerRule, RuleName, RuleResult, answer_rule, normalised_match
-from grrm.rewards.verified import VerifierMix, VerifierSetup, read_truth
+from grrm.rewards.verified import VerifierMix, VerifierSetup, true_answer
 
 
 @dataclass
@@ -27,7 +27,7 @@ class VerifiedJudge:
 
     A candidate without an answer is UNPARSABLE_CANDIDATE if it would need the verifier; one without a score from the
     verifier has the verifier's status. With the mix `addon`, correct answers thus keep their reward while a verifier is
-    down. If the rule fails, a mix that needs it gives the failure's status. A group without a reference is
+    down. If the rule fails, a mix that needs it gives the failure's status. A group without a true answer is
     MISSING_REFERENCE.
     """
 
@@ -54,9 +54,9 @@ class VerifiedJudge:
 
     def _by_rule(self, group: Group) -> list[RuleResult | None]:
         """The rule's result of each candidate; None for one without a result."""
-        if group.task.reference is None:
+        truth = true_answer(group.task.reference)
+        if truth is None:
             return [None] * len(group.candidates)
-        truth = read_truth(group.task.reference).answer
         return [
             None if candidate.translation is None else self.rule(candidate.translation, truth)
             for candidate in group.candidates
@@ -87,8 +87,9 @@ class VerifiedJudge:
                 candidate.candidate_id: outcome for candidate, outcome in zip(question.candidates, both, strict=True)
             }
         statuses, scores = list[Status](), list[float | None]()
+        truth = true_answer(group.task.reference)
         for candidate, result in zip(group.candidates, results, strict=True):
-            missing = Status.MISSING_REFERENCE if group.task.reference is None else Status.UNPARSABLE_CANDIDATE
+            missing = Status.MISSING_REFERENCE if truth is None else Status.UNPARSABLE_CANDIDATE
             if result is not None and result.failure is not None:
                 missing = result.failure
             status, score = said.get(candidate.candidate_id, (missing, None))
@@ -121,8 +122,9 @@ class RuleOptions(JudgeOptions):
 
     def check_task(self, task: TranslationTask) -> None:
         """Raise UserError for a true answer that the rule cannot use."""
-        if task.reference is not None:
-            answer_rule(self.rule)("", read_truth(task.reference).answer)
+        truth = true_answer(task.reference)
+        if truth is not None:
+            answer_rule(self.rule)("", truth)
 
     def with_rule(self, judge: Judge) -> Judge:
         """Put the rule beside `judge`."""

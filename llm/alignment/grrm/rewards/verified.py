@@ -42,6 +42,12 @@ def read_truth(reference: str) -> Truth:
     return Truth(str(answer), criteria if isinstance(criteria, str) else None)
 
 
+def true_answer(reference: str | None) -> str | None:
+    """The true answer in a task's reference; None where there is none, or a blank one."""
+    answer = read_truth(reference or "").answer
+    return answer if answer.strip() else None
+
+
 @dataclass(frozen=True)
 class VerifierMix:
     """A reward from 0 to 1 of the rule's r, 0 or 1, and the verifier's v, from 0 to 1:
