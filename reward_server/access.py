@@ -62,10 +62,9 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
     reached from other machines although there is no token."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except OSError as error:
-        raise UserError(
-            f"host {host!r} cannot be resolved ({error.strerror}): use an address of this machine"
-        ) from error
+    except (OSError, UnicodeError) as error:  # the latter of a name that no address can have, such as a..b
+        reason = error.strerror if isinstance(error, OSError) else "it is no name of a machine"
+        raise UserError(f"host {host!r} cannot be resolved ({reason}): use an address of this machine") from error
     if token is None and not _is_loopback(str(address[0])):
         raise UserError(
             f"host {host!r} can be reached from other machines: name a token with --token-file or --token-env, "

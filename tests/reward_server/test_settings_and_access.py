@@ -139,5 +139,8 @@ def test_foreign_and_unknown_hosts_are_one_sentence():
         bind("192.0.2.1", 0, "secret")
     with pytest.raises(UserError, match="cannot be resolved"):
         bind("no such host.invalid", 0, None)
+    for name in ("a..b", "a" * 64):
+        with pytest.raises(UserError, match=r"cannot be resolved .*: use an address of this machine$"):
+            bind(name, 0, None)
     with pytest.raises(UserError, match="host '' cannot be resolved"):
         bind("", 0, None)
