@@ -98,6 +98,8 @@ def test_judge_failure_is_a_clean_500_with_the_reference_of_the_log(caplog):
         [Verdict((Status.SCORED,), (1.0,), (("stranger",),))],
         [Verdict((Status.SCORED,), (1.0,), (("c0",), ("c0",)))],
         [Verdict((Status.SCORED,), (np.float32(0),))],
+        [Verdict((Status.SCORED,), (True,))],
+        [Verdict((Status.SCORED,), (1.0,), attempts=True)],
         [Verdict((Status.SCORED,), (1.0,), None, None)],
         [Verdict((Status.SCORED,), (1.0,), tokens=np.int64(3))],
     ],

@@ -42,7 +42,7 @@ def check_verdict(group: Group, verdict: Verdict) -> None:
     _check_ranking(verdict.ranking, [candidate.candidate_id for candidate in group.candidates])
     numbers, texts = (verdict.attempts, verdict.tokens), (verdict.analysis, *verdict.rejections)
     for values, kind in ((verdict.scores, float | int | None), (numbers, int), (texts, str)):
-        if others := [value for value in values if not isinstance(value, kind)]:
+        if others := [value for value in values if isinstance(value, bool) or not isinstance(value, kind)]:
             raise ValueError(f"a verdict has a {type(others[0]).__name__}: give Python's own numbers and texts")
 
 
