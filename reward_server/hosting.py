@@ -150,7 +150,8 @@ def _open(settings: Settings) -> HostedJudge:
 
 def _mixture(sources: Sequence[JudgeSource]) -> HostedJudge:
     """The sources' judges as one: it takes the tasks that all of them and their fallbacks take."""
-    mixture = open_mixture(sources)
+    deadline = Deadline()
+    mixture = open_mixture(sources, remaining_s=deadline.remaining_s)
     members = list(_members(sources, mixture.parts))
     checks = [_part_check(source, part) for source, part in members]
     rules = [str(source.options.get("rule")) for source, _ in members]
@@ -161,6 +162,7 @@ def _mixture(sources: Sequence[JudgeSource]) -> HostedJudge:
 
     return HostedJudge(
         mixture,
+        deadline=deadline,
         check_task=check_task,
         compares_pairs=any(source.compares_pairs for source in sources),
         reference=next((_TRUTHS[rule] for rule in rules if rule in _TRUTHS), _TRANSLATION),

@@ -10,6 +10,7 @@ from support.judged_groups import group_of
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict
+from grrm.judges.deadline import Deadline
 from grrm.judges.mixture import MixtureJudge, Part
 from grrm.rewards.client import RewardServerError
 
@@ -46,6 +47,18 @@ def test_parts_are_weighted_and_kept():
     verdicts = MixtureJudge([Part(giving(2.0), "low"), Part(giving(8.0), "high", weight=2.0)]).judge(GROUPS)
     assert [verdict.scores for verdict in verdicts] == [(6.0, 6.0), (6.0,)]
     assert [(part.name, part.scores) for part in verdicts[0].parts] == [("low", (2.0, 2.0)), ("high", (8.0, 8.0))]
+
+
+@pytest.mark.parametrize("fallback", [None, Part(giving(9.0), "c")])
+def test_a_group_is_timed_out_as_a_whole_where_the_callers_deadline_cuts_a_part(fallback):
+    stuck, deadline = hung(), Deadline()
+    parts = [Part(giving(2.0), "a"), Part(stuck, "b", deadline_s=120.0, fallback=fallback)]
+    mixture = MixtureJudge(parts, remaining_s=deadline.remaining_s)
+    with deadline.within(0.05):
+        late = mixture.judge(GROUPS)
+    assert late == [Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT) for group in GROUPS]
+    stuck.let.set()
+    assert mixture.judge(GROUPS)[0].scores == (5.5, 5.5)
 
 
 def test_a_hung_part_is_left_out_at_its_deadline_and_the_run_goes_on():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 
 import pytest
 from support.completions_server import CompletionsServer
 from support.reward_app import group, make_client, score_body
 
 from grrm.errors import UserError
-from grrm.http_client.exchange import AnswerError
+from grrm.http_client.exchange import DEADLINE_HEADER, AnswerError
 from grrm.rewards.messages import ScoreRequest
 from grrm.rewards.mixing import mix
 from grrm.rewards.protocol import verdicts_from_answer
@@ -56,6 +58,16 @@ def test_a_mixture_refuses_languages_that_a_prompt_cannot_name(src_lang):
         refused = client.post("/v1/score", json=score_body(group("g", "one", "two", src_lang=src_lang)))
         assert (refused.status_code, refused.get_json()["field"]) == (422, "groups[0]")
         assert client.post("/v1/score", json=score_body(group("g", "one", "two"))).status_code == 200
+
+
+def test_a_requests_deadline_ends_the_wait_for_a_part():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        client = mixture_client({"judge": "chrf"}, {"judge": "server", "urls": [url], "deadline_s": 100.0})
+        start = time.monotonic()
+        late = client.post("/v1/score", json=score_body(), headers={DEADLINE_HEADER: "1"})
+        assert time.monotonic() - start < 50
+    assert (late.status_code, late.get_json()["verdicts"]) == (504, [])
 
 
 def test_parts_follow_their_candidates_whatever_the_order_of_the_answer():

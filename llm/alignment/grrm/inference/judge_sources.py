@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -78,12 +79,17 @@ class Host:
 OWN_HOST = Host()
 
 
-def open_mixture(sources: Sequence[JudgeSource], host: Host = OWN_HOST) -> MixtureJudge:
-    """The sources' judges as one. Raises UserError for a model, a server's address or an option that cannot be used."""
+def open_mixture(
+    sources: Sequence[JudgeSource], host: Host = OWN_HOST, remaining_s: Callable[[], float] = lambda: math.inf
+) -> MixtureJudge:
+    """The sources' judges as one, whose calls have `remaining_s()` seconds.
+
+    Raises UserError for a model, a server's address or an option that cannot be used.
+    """
     parts = [_part(source, host) for source in sources]
     if len(parts) == 1:
         parts[0].required = True  # no other judge is there to leave a group to
-    return MixtureJudge(parts)
+    return MixtureJudge(parts, remaining_s=remaining_s)
 
 
 def _part(source: JudgeSource, host: Host, gates: Gates | None = None) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,25 +44,31 @@ class Part:
         if self.deadline_s is not None:
             self._thread = CallThread(f"judge {self.name}")
 
-    def begin(self, groups: Sequence[Group]) -> Callable[[], list[Answer]]:
-        """Start judging the groups; the returned function waits for the answers, one per group in order."""
-        answers = self._begin(groups)
+    def begin(self, groups: Sequence[Group], remaining_s: Callable[[], float]) -> Callable[[], list[Answer]]:
+        """Start judging the groups; the returned function waits for the answers, one per group in order.
+
+        It waits for `remaining_s()` seconds at most, and asks nobody after them.
+        """
+        answers = self._begin(groups, remaining_s())
 
         def wait() -> list[Answer]:
             verdicts = answers()
             failures = [i for i, verdict in enumerate(verdicts) if failed(verdict.statuses)]
             replaced: Mapping[int, Verdict] = {}
             if self.fallback is not None and failures:
-                replaced = dict(zip(failures, self.fallback._begin([groups[i] for i in failures])(), strict=True))
+                again = self.fallback._begin([groups[i] for i in failures], remaining_s())()
+                replaced = dict(zip(failures, again, strict=True))
             answered = [(replaced.get(i, verdict), i in replaced) for i, verdict in enumerate(verdicts)]
             return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in answered]
 
         return wait
 
-    def _begin(self, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:
+    def _begin(self, groups: Sequence[Group], seconds: float) -> Callable[[], list[Verdict]]:
+        if not seconds:
+            return lambda: _unscored(groups, Status.JUDGE_TIMEOUT)
         if self._thread is None or self.deadline_s is None:
             return lambda: self._ask(groups)
-        wait = self._thread.begin(lambda: self._ask(groups), self.deadline_s)
+        wait = self._thread.begin(lambda: self._ask(groups), min(self.deadline_s, seconds))
 
         def answers() -> list[Verdict]:
             try:
@@ -97,10 +104,15 @@ class Part:
 
 @dataclass
 class MixtureJudge:
-    """`parts` as one judge: see `rewards.mixing.mix`. A verdict's `parts` hold their individual verdicts."""
+    """`parts` as one judge: see `rewards.mixing.mix`. A verdict's `parts` hold their individual verdicts.
+
+    Each call ends within `remaining_s()` seconds, as far as its parts have deadlines. A group that a part has not
+    judged by then is JUDGE_TIMEOUT as a whole: without the part it would have another score.
+    """
 
     parts: Sequence[Part]
     name: str = "mixture"
+    remaining_s: Callable[[], float] = lambda: math.inf
     _failures: dict[str, str] = field(init=False, repr=False, default_factory=dict)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
@@ -109,7 +121,7 @@ class MixtureJudge:
 
     def begin(self, groups: Sequence[Group]) -> Callable[[], list[Verdict]]:
         """Start the judges that have a deadline; the returned function runs the others and waits for all verdicts."""
-        waiting = [(part, part.begin(groups)) for part in self.parts]
+        waiting = [(part, part.begin(groups, self.remaining_s)) for part in self.parts]
 
         def wait() -> list[Verdict]:
             inline_first = sorted(waiting, key=lambda entry: entry[0].deadline_s is not None)
@@ -117,7 +129,8 @@ class MixtureJudge:
             columns = [by_name[part.name] for part in self.parts]
             for part, column in zip(self.parts, columns, strict=True):
                 self._log_failures(part.name, [verdict for _, verdict in column])
-            return [_mixed(answers) for answers in zip(*columns, strict=True)]
+            verdicts = [_mixed(answers) for answers in zip(*columns, strict=True)]
+            return verdicts if self.remaining_s() else [_timed_out(verdict) for verdict in verdicts]
 
         return wait
 
@@ -143,6 +156,12 @@ def _mixed(answers: Sequence[Answer]) -> Verdict:
         rejections=tuple(reason for verdict in own for reason in verdict.rejections),
         spans=joined_spans([verdict.spans for verdict in own], len(own[0].statuses)),
     )
+
+
+def _timed_out(verdict: Verdict) -> Verdict:
+    """`verdict`, or JUDGE_TIMEOUT throughout where one of its parts was not done."""
+    is_done = not any(Status.JUDGE_TIMEOUT in part.statuses for part in verdict.parts)
+    return verdict if is_done else Verdict.unscored(len(verdict.statuses), Status.JUDGE_TIMEOUT)
 
 
 def _unscored(groups: Sequence[Group], status: Status) -> list[Verdict]:
