@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.engine.api import UNFOLLOWED, Completion, Request, SamplingParams, TopTokens
+from grrm.engine.api import UNFOLLOWED, Completion, PromptScores, Request, SamplingParams, TopTokens
 from grrm.engine.constraint import Vocabulary
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import POLL_S
@@ -145,13 +145,13 @@ class Replies:
         self.n_choices = len(requests)
         self.n_prompt_tokens = sum(map(len, prompts))
         self.n_tokens = 0
-        self._model, self._stops = model, stops
+        self._model = model
         self._prompts, self._choices_each = prompts, n_choices
         self._echo, self._is_dry, self._is_listed = echo, is_dry, params.logprobs
         self._texts = [ReplyText(model.decode, stops) for _ in requests]
         self._lists = [TokenList(model.decode_all) for _ in requests]
-        is_scored = bool(params.top_logprobs or params.prompt_logprobs)  # only whole completions are
-        self._in_pieces = streams or (bool(stops) and not is_scored and not echo)
+        self._echoed = set[int]()  # choices whose prompt has been given out
+        self._in_pieces = streams or bool(stops)  # a stop text ends a reply as soon as it is there
         self._submission: Submission = model.scheduler.submit(requests, streams=self._in_pieces)
 
     def pieces(self, is_gone: Callable[[], bool], timeout_s: float) -> Iterator[Piece]:
@@ -167,10 +167,13 @@ class Replies:
                 event = self._submission.next(min(remaining_s, POLL_S))
                 if event is None:
                     continue
-                if isinstance(event, NewTokens):
-                    piece = self._piece(event.index, event.token_ids, event.logprobs)
+                latest = event.progress if isinstance(event, NewTokens) else event.completion
+                echo, listed = self._prompt(event.index, latest.prompt_scores)
+                if isinstance(latest, Completion):
+                    piece = self._last_piece(event.index, latest)
                 else:
-                    piece = self._end(event.index, event.completion)
+                    piece = self._piece(event.index, latest.token_ids, latest.logprobs, None, latest.top_logprobs)
+                piece = replace(piece, text=echo + piece.text, listed=[*listed, *piece.listed])
                 self.n_tokens += piece.n_tokens
                 yield piece
         finally:
@@ -180,21 +183,22 @@ class Replies:
         """Give up what has not ended."""
         self._submission.cancel()
 
-    def _end(self, index: int, completion: Completion) -> Piece:
-        """The last piece of a choice, behind its prompt if that is echoed."""
-        if not self._echo:
-            return self._last_piece(index, completion)
-        row, scores = index // self._choices_each, completion.prompt_scores
-        prompt = [] if scores is None else self._lists[index].add_prompt(self._prompts[row], scores)
-        piece = Piece(index, "", 0, (), "length") if self._is_dry else self._last_piece(index, completion)
-        return replace(piece, text=self._echo[row] + piece.text, listed=[*prompt, *piece.listed])
+    def _prompt(self, index: int, scores: PromptScores | None) -> tuple[str, list[ListedToken]]:
+        """The text and tokens of a prompt that is echoed, before the first piece of its choice."""
+        if not self._echo or index in self._echoed:
+            return "", []
+        self._echoed.add(index)
+        row = index // self._choices_each
+        return self._echo[row], [] if scores is None else self._lists[index].add_prompt(self._prompts[row], scores)
 
     def _last_piece(self, index: int, completion: Completion) -> Piece:
+        if self._is_dry:
+            return Piece(index, "", 0, (), "length")
         tokens, logprobs, reason = completion.token_ids, completion.logprobs, completion.finish_reason
         if reason == UNFOLLOWED:
             message = f"the JSON schema became too complex to follow after {len(tokens) - 1} tokens: make it simpler"
             raise RequestProblem(422, message, field="response_format")
-        if not self._in_pieces and not self._stops:
+        if not self._in_pieces:
             text = complete_characters(self._model.decode, tokens)
             return Piece(index, text, len(tokens), self._list(index, tokens, logprobs, completion.top_logprobs), reason)
         begin = len(self._texts[index].token_ids)

@@ -9,7 +9,7 @@ import pytest
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
 
-from grrm.engine.api import Request, SamplingParams
+from grrm.engine.api import Progress, Request, SamplingParams
 from grrm.engine.scheduler import BatchScheduler, ShortSteps, is_small
 from grrm.engine.shared import SharedEngine
 from grrm.engine.submission import Ended, NewTokens
@@ -20,6 +20,10 @@ from grrm.judges.deadline import Abandoned, Deadline
 def requests(prompts, n_tokens=3, temperature=1.0):
     params = SamplingParams(max_new_tokens=n_tokens, temperature=temperature)
     return [Request(prompt, params, stream) for stream, prompt in enumerate(prompts)]
+
+
+def new_tokens(token_ids):
+    return NewTokens(0, Progress(token_ids, [-1.0] * len(token_ids), [], None))
 
 
 def tokens_of(submission):
@@ -121,13 +125,13 @@ def test_tokens_are_told_as_they_are_drawn_to_all_who_ask_for_them():
     scheduler = BatchScheduler(engine)
     early = scheduler.submit(requests([[5]], n_tokens=4), streams=True)
     engine.go(1)
-    assert early.next(120) == NewTokens(0, [6], [-1.0])
+    assert early.next(120) == new_tokens([6])
     late = scheduler.submit(requests([[5]], n_tokens=4), streams=True)
     engine.go(1)
-    assert early.next(120) == NewTokens(0, [7], [-1.0])
-    assert late.next(120) == NewTokens(0, [6, 7], [-1.0] * 2)
+    assert early.next(120) == new_tokens([7])
+    assert late.next(120) == new_tokens([6, 7])
     engine.go(2)
-    assert early.next(120) == NewTokens(0, [8], [-1.0])
+    assert early.next(120) == new_tokens([8])
     assert early.next(120).completion.token_ids == [6, 7, 8, 9]
     assert early.next(120) is None
 

@@ -6,8 +6,15 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from grrm.engine.api import Completion, PromptScores, Request, SamplingParams
+from grrm.engine.api import Completion, Progress, PromptScores, Request, SamplingParams
 from grrm.errors import UserError
+
+
+def progress(request: Request, tokens: list[int]) -> Progress:
+    n_top = request.params.top_logprobs
+    tops = [[(token + other, -1.0 - other) for other in range(n_top)] for token in tokens if n_top]
+    scores = PromptScores([-3.0] * (len(request.prompt) - 1), []) if request.params.prompt_logprobs else None
+    return Progress(tokens, [-1.0] * len(tokens), tops, scores)
 
 
 class SteppedSession:
@@ -32,9 +39,9 @@ class SteppedSession:
         if self.running.pop(number, None) is not None:
             self.engine.n_cancelled += 1
 
-    def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
-        tokens = self.running[number][1][start:]
-        return tokens, [-1.0] * len(tokens)
+    def generated(self, number: int, start: int = 0) -> Progress:
+        request, tokens = self.running[number]
+        return progress(request, tokens[start:])
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
         assert self.engine.steps.acquire(timeout=120)
@@ -46,11 +53,8 @@ class SteppedSession:
         for number, (request, tokens) in [one for one in self.running.items() if only is None or one[0] in only]:
             tokens.append(request.prompt[-1] + len(tokens) + 1)
             if len(tokens) == request.params.max_new_tokens:
-                n_top = request.params.top_logprobs
-                tops = [[(token + other, -1.0 - other) for other in range(n_top)] for token in tokens if n_top]
-                wants_scores = request.params.prompt_logprobs
-                scores = PromptScores([-3.0] * (len(request.prompt) - 1), []) if wants_scores else None
-                ended.append((number, Completion(list(tokens), [-1.0] * len(tokens), "stop", None, tops, scores)))
+                token_ids, logprobs, tops, scores = progress(request, list(tokens))
+                ended.append((number, Completion(token_ids, logprobs, "stop", None, tops, scores)))
                 del self.running[number]
         self.engine.n_steps += 1
         return ended

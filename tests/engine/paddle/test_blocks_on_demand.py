@@ -79,7 +79,7 @@ def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
     assert 10 + steps > 2 * BLOCK, "three sequences of three blocks are more than eight"
     session.step()
     (aside,) = (number for number in (0, 1, 2) if len(session.generated(number)[0]) == steps)
-    tokens, logprobs = session.generated(aside, start=5)
+    tokens, logprobs, *_ = session.generated(aside, start=5)
     assert len(tokens) == len(logprobs) == steps - 5, "it waits with all that it has drawn"
     session.cancel(aside)
     ended = {}

@@ -79,11 +79,21 @@ def test_a_chat_goes_through_the_template(server):
     assert "not the user's" in error_of(refused)["message"]
 
 
-def test_a_stop_text_ends_a_completion_and_what_it_would_have_gone_on_with(server):
-    answer = server.complete(prompt="a", max_tokens=10**6, stop=["fg", "zz"]).get_json()
-    assert answer["choices"][0] == {"index": 0, "text": "bcde", "logprobs": None, "finish_reason": "stop"}
+@pytest.mark.parametrize("listed", [{}, {"logprobs": 2}, {"echo": True}, {"echo": True, "logprobs": 1}])
+def test_a_stop_text_ends_a_completion_and_what_it_would_have_gone_on_with(server, listed):
+    n_cancelled = server.engine.n_cancelled
+    answer = server.complete(prompt="xa", max_tokens=10**5, stop=["fg", "zz"], **listed).get_json()
+    (choice,) = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("xabcde" if "echo" in listed else "bcde", "stop")
     assert answer["usage"]["completion_tokens"] == 6
-    eventually(lambda: server.scheduler.n_running == 0)
+    eventually(lambda: server.engine.n_cancelled == n_cancelled + 1)
+    if "logprobs" in listed:
+        told = choice["logprobs"]
+        prompt = {"x": None, "a": -3.0} if "echo" in listed else {}
+        assert told["tokens"] == [*prompt, *"bcdefg"]
+        assert told["token_logprobs"] == [*prompt.values(), *[-1.0] * 6]
+        assert [len(top) for top in told["top_logprobs"][len(prompt) :]] == [listed["logprobs"]] * 6
+        assert told["text_offset"] == list(range(len(told["tokens"])))
 
 
 def test_logprobs_are_those_of_the_tokens_up_to_the_stop(server):
@@ -108,13 +118,15 @@ def test_what_vllm_has_beside_openai_has_its_effect(server, body, top_k, penalty
 
 @pytest.mark.parametrize(("stop", "tokens"), [(None, "bcdefg"), ("d", "bcd")])
 def test_alternatives_of_each_token_come_with_a_whole_reply(server, stop, tokens):
-    answer = server.complete(prompt="a", max_tokens=6, stop=stop, logprobs=2).get_json()
+    n_cancelled, most = server.engine.n_cancelled, 10**5 if stop else 6
+    answer = server.complete(prompt="a", max_tokens=most, stop=stop, logprobs=2).get_json()
     told = answer["choices"][0]["logprobs"]
     assert "".join(told["tokens"]) == tokens
-    chat = server.chat("a", max_tokens=6, stop=stop and "?", logprobs=True, top_logprobs=2).get_json()["choices"][0]
+    chat = server.chat("a", max_tokens=most, stop=stop and "?", logprobs=True, top_logprobs=2).get_json()["choices"][0]
     for one in chat["logprobs"]["content"]:
         assert [other["logprob"] for other in one["top_logprobs"]] == [-1.0, -2.0]
         assert one["top_logprobs"][0] == {key: one[key] for key in ("token", "logprob", "bytes")}
+    eventually(lambda: server.engine.n_cancelled == n_cancelled + 2 * bool(stop))
     assert told["top_logprobs"] == [{token: -1.0, chr(ord(token) + 1): -2.0} for token in tokens]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -99,6 +99,15 @@ class Request:
         return int(number) % (limit + 1)
 
 
+class Progress(NamedTuple):
+    """Tokens of a completion under way, with what a Completion has of them and of its prompt."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    top_logprobs: list[TopTokens]
+    prompt_scores: PromptScores | None
+
+
 class Session(Protocol):
     """Requests that are generated together, one token a step; others may join between steps. Not thread-safe."""
 
@@ -116,8 +125,8 @@ class Session(Protocol):
     def cancel(self, number: int) -> None:
         """Forget a request; one that has ended or was never there is no mistake."""
 
-    def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
-        """Tokens that a running request has from the `start`-th on, and their log-probabilities."""
+    def generated(self, number: int, start: int = 0) -> Progress:
+        """The tokens that a running request has from the `start`-th on."""
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
         """One more token for every request that runs, or for `only` these; returns those that ended."""

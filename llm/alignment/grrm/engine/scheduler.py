@@ -225,10 +225,10 @@ class BatchScheduler:
             for number, sequence in self._running.items():
                 for submission, index in sequence.subscribers:
                     if submission.streams:
-                        tokens, logprobs = session.generated(number, submission.n_seen[index])
-                        submission.n_seen[index] += len(tokens)
-                        if tokens:
-                            submission.put(NewTokens(index, tokens, logprobs))
+                        progress = session.generated(number, submission.n_seen[index])
+                        submission.n_seen[index] += len(progress.token_ids)
+                        if progress.token_ids:
+                            submission.put(NewTokens(index, progress))
 
     def _leave(self, sequence: SharedSequence) -> None:
         del self._running[sequence.number], self._in_flight[sequence.key]

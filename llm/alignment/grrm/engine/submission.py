@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from grrm.engine.api import Completion, Request, SamplingParams
+from grrm.engine.api import Completion, Progress, Request, SamplingParams
 
 Key: TypeAlias = tuple[tuple[int, ...], SamplingParams, int]
 
@@ -18,8 +18,7 @@ class NewTokens:
     """Further tokens of request `index` of a submission."""
 
     index: int
-    token_ids: list[int]
-    logprobs: list[float]
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.engine import sampling
-from grrm.engine.api import UNFOLLOWED, CacheUse, Completion, PromptScores, Request, TopTokens
+from grrm.engine.api import UNFOLLOWED, CacheUse, Completion, Progress, PromptScores, Request, TopTokens
 from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
 from grrm.engine.paddle.constrained import Constraints
 from grrm.engine.paddle.decoder import Decoder, Sampler
@@ -103,12 +103,12 @@ class Scheduler:
         groups = ([waiting for waiting in group if waiting != number] for group in self._waiting)
         self._waiting = deque(group for group in groups if group)
 
-    def generated(self, number: int, start: int = 0) -> tuple[list[int], list[float]]:
-        """Generated tokens of a request from the `start`-th on, and their log-probs."""
-        if number in self._preempted:
-            tokens, logprobs = self._preempted[number]
-            return tokens[start:], logprobs[start:]
-        return self._slots.generated(number, start)
+    def generated(self, number: int, start: int = 0) -> Progress:
+        """Generated tokens of a request from the `start`-th on."""
+        tokens, logprobs = self._preempted.get(number, NOTHING)
+        running = self._slots.generated(number, start)  # nothing where the request is preempted
+        new = tokens[start:] + running[0], logprobs[start:] + running[1]
+        return Progress(*new, self._tops.get(number, [])[start:], self._scores.get(number))
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
         """Prefill waiting requests into free slots, then decode one token for all; returns the finished requests.
