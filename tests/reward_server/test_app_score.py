@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
 
 from grrm.gqm.groups import Status, Verdict
+from grrm_reward_server.hosting import HostedJudge
 
 
 def test_score_answers_every_group_and_candidate_in_order():
@@ -213,6 +214,15 @@ def test_a_candidate_that_is_too_long_has_no_score_and_is_not_shown(long):
     assert outcomes == [("scored", 3.0), ("too_long", None)]
     assert LONG not in str(judge.calls)
     assert 'grrm_candidates_total{status="too_long"} 1.0' in client.get("/metrics").text
+
+
+def test_prompts_do_not_show_a_candidate_that_is_too_long():
+    hosted = HostedJudge(RecordingJudge(), prompts_of=lambda group: [str(group)])
+    (prompts,) = (
+        make_client(hosted, **LIMITS).post("/v1/prompts", json=score_body(group("g", "a", LONG))).json["prompts"]
+    )
+    assert "'a'" in prompts[0]
+    assert LONG not in prompts[0]
 
 
 def test_a_row_that_is_too_long_gets_the_default_reward_and_is_counted():
