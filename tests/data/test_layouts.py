@@ -208,7 +208,13 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
             "a.csv",
             'en,de\na,b\nc,"d\ne,f\n',
             {"src_lang": "en", "trg_lang": "de"},
-            "row 2 begins a quote that does not",
+            r"has a quote that does not end, or text behind one, up to line 4 \(unexpected end of data\); end it",
+        ),
+        (
+            "a.csv",
+            'src_text,trg_text,src_lang,trg_lang\n"Hello,Hallo,en,de\nBye,Tsch,en,de\nA "b" c,D "e" f,en,de\n',
+            {},
+            "has a quote that does not end, or text behind one, up to line 4",
         ),
         ("a.csv", "en,de,de\na,b,c\n", {"src_lang": "en", "trg_lang": "de"}, "several columns de; rename or remove"),
         ("a.json", '"a"', {}, "is not a list of objects"),
@@ -225,6 +231,16 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
         ("a.tmx", '<!DOCTYPE a [<!ENTITY b SYSTEM "/etc/passwd">]><tmx>&b;</tmx>', {}, "entity 'b', which is refused"),
         ("a.tmx", "<a>" * 100, {}, "64 deep"),
         ("a.tmx", "<tmx><tu><tuv xml:lang='en'><seg>a</seg></tuv></tu></tmx>", {}, "give it with --src-lang"),
+        (
+            "a.tmx",
+            '<!DOCTYPE tmx SYSTEM "a.dtd">\n<tmx>&nbsp;</tmx>',
+            {},
+            "line 2 has the entity 'nbsp', which it does",
+        ),
+        ("a.tmx", '<?xml version="1.0" encoding="big5"?><tmx/>', {}, "in an encoding that cannot be read .*UTF-8"),
+        ("a.tmx", '<?xml version="1.0" encoding="foo"?><tmx/>', {}, "in an encoding that cannot be read .*UTF-8"),
+        ("state.json", '{"a": 1}', {}, "is not that of a saved data set; save it again"),
+        ("dataset_dict.json", "{}", {}, "is not that of a saved data set; save it again"),
         ("a.xyz", "a\n", {}, "its ending is none of .parquet .*--target"),
         ("a.jsonl", "", {}, "has no rows"),
         ("a.csv", "en\na\n", {"columns": {"src_text": "x"}, "src_lang": "germn"}, "(?s)3 mistakes.*'German'.*names x"),
@@ -232,8 +248,9 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
 )
 def test_a_file_that_cannot_be_used_is_told_with_its_remedy(name, content, options, message, tmp_path):
     (tmp_path / name).write_text(content)
+    of_folder = name in ("state.json", "dataset_dict.json")
     with pytest.raises(UserError, match=message) as caught:
-        list(iter_raw_rows(UserRows(tmp_path / name, **options)))
+        list(iter_raw_rows(UserRows(tmp_path if of_folder else tmp_path / name, **options)))
     assert name in str(caught.value)
 
 
@@ -260,6 +277,49 @@ def test_a_compressed_memory_is_read_with_every_translation_of_a_unit(tmp_path):
     (tmp_path / "rows.tmx.gz").write_bytes(gzip.compress(content.encode()))
     rows = [values for _, values in iter_raw_rows(tmp_path / "rows.tmx.gz")]
     assert rows == [("Yes.", "Ja.", "en", "de"), ("Yes.", "Jawohl.", "en", "de")]
+
+
+@pytest.mark.parametrize("layout", [json_lines, json_list])
+def test_a_key_that_few_rows_have_far_behind_is_a_column(layout, tmp_path):
+    path = layout(tmp_path).path
+    rows = [*DICTS * 400, {**DICTS[0], "terms": {"Good day": "Guten Tag"}}]
+    path.write_text(json.dumps(rows) if path.suffix == ".json" else "".join(json.dumps(row) + "\n" for row in rows))
+    convert_to_src_tgt(UserRows(path), tmp_path / "out.jsonl", "Tower")
+    assert [line for line in (tmp_path / "out.jsonl").read_text().splitlines() if "terms" in line]
+
+
+def test_a_memory_does_not_take_what_is_not_translated_yet_or_another_file_s_language(tmp_path):
+    def unit(text: str, target: str, of_unit: str = "") -> str:
+        return f"<trans-unit{of_unit}><source>{text}</source>{target}</trans-unit>"
+
+    first = unit("a", '<target state="needs-translation">a</target>') + unit("b", '<target state="final">B</target>')
+    heads = ('target-language="zh-Hant" ', "")
+    files = (
+        f'<file source-language="en" {head}><body>{body}</body></file>'
+        for head, body in zip(heads, (first, unit("c", "<target>C</target>")), strict=True)
+    )
+    (tmp_path / "a.xlf").write_text(f'<xliff version="1.2">{"".join(files)}</xliff>')
+    rows = [tuple(row.values()) for row in open_table(tmp_path / "a.xlf").read(None) if isinstance(row, dict)]
+    assert rows == [("a", None, "en", "zh-Hant"), ("b", "B", "en", "zh-Hant"), ("c", "C", "en", None)]
+    segment = '<segment state="initial"><source>a</source><target>a</target></segment>'
+    (tmp_path / "b.xlf").write_text(f'<xliff srcLang="en" trgLang="de"><file><unit>{segment}</unit></file></xliff>')
+    assert [tuple(row.values()) for row in open_table(tmp_path / "b.xlf").read(None)] == [("a", None, "en", "de")]
+
+
+@pytest.mark.parametrize(("name", "to"), [("rows.jsonl", "rl"), ("rows.parquet", "rows"), ("", None)])
+def test_the_output_does_not_replace_the_input(name, to, tmp_path):
+    (parquet if name.endswith(".parquet") else json_lines)(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match=r"would be in the input .*; write to another folder"):
+        converted(tmp_path / name, tmp_path / name, *(["--to", to] if to else []))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("ending", ["json.gz", "json.zst"])
+def test_a_damaged_compressed_file_is_told(ending, tmp_path):
+    (tmp_path / f"a.{ending}").write_bytes(gzip.compress(json.dumps(DICTS).encode())[:40])
+    with pytest.raises(UserError, match=r"a\.json\.\w+ cannot be read"):
+        open_table(tmp_path / f"a.{ending}")
 
 
 def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_path, monkeypatch):
@@ -337,7 +397,7 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
 def test_held_out_rows_do_not_replace_the_input_or_join_it(rows, out, tmp_path):
     pq.write_table(TABLE, tmp_path / "heldout.parquet")
     before = (tmp_path / "heldout.parquet").read_bytes()
-    with pytest.raises(UserError, match=r"heldout\.parquet would be in the input .*; write to another folder"):
+    with pytest.raises(UserError, match=r"would be in the input .*; write to another folder"):
         converted(tmp_path / rows, tmp_path / out, "--held-out", 1, *(["--to", "rl"] if out else []))
     assert (tmp_path / "heldout.parquet").read_bytes() == before
 

@@ -35,7 +35,11 @@ def test_chinese_is_not_scored_as_one_long_word():
 
 @pytest.mark.parametrize(
     ("language", "tokenizer"),
-    [("zh", "zh"), ("ZH-CN", "zh"), ("Chinese", "zh"), ("ko", "char"), ("de", "13a"), ("xx", "13a")],
+    [
+        *((tag, "zh") for tag in ("zh", "ZH-CN", "zh_TW", "cmn", "zho_Hant", "Chinese", "Traditional Chinese")),
+        *((tag, "char") for tag in ("ko", "kor_Hang", "jpn_Jpan", "Japanese", "tha_Thai", "khm_Khmr")),
+        *((tag, "13a") for tag in ("de", "de_AT", "Swiss High German", "xx", "")),
+    ],
 )
 def test_tokenizer_follows_the_target_language_given_as_code_or_as_name(language, tokenizer):
     assert f"tok:{tokenizer}|" in corpus_bleu(["eins"], ["eins"], language).signature

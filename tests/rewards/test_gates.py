@@ -33,6 +33,12 @@ def task_of(source, src_lang="en", trg_lang="de"):
         ("zh", CHINESE, True),
         ("zh", GERMAN, False),
         ("nl", GERMAN, False),
+        ("pt_BR", GERMAN, False),
+        ("fr_CA", GERMAN, False),
+        ("en_US", GERMAN, False),
+        ("zh_TW", GERMAN, False),
+        ("zho_Hant", CHINESE, True),
+        ("de_AT", GERMAN, True),
         ("Polish", "Komisja zbierze się ponownie we wtorek, aby omówić budżet na przyszły rok.", True),
         ("Polish", GERMAN, False),
         ("Klingon", GERMAN, True),  # nothing is known of it

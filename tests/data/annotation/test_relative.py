@@ -67,6 +67,15 @@ def test_large_groups_are_dealt_into_small_ones_with_places_of_their_own(tmp_pat
     assert len({text for one in dealt for text in one["mt_texts"]}) == 6
 
 
+def test_gold_is_ranked_with_its_decimals(tmp_path: Path) -> None:
+    schema = SCHEMA.set(SCHEMA.get_field_index("scores"), pa.field("scores", pa.list_(pa.float64())))
+    rows = [{**ROW, "scores": [7.9, 7.1, 3.0]}, {**ROW, "scores": [7.9, 7.1], "mt_texts": ["a", "b"]}]
+    rows[1] |= {"analyses": ["", ""]}
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "groups.parquet")
+    relative_groups(tmp_path / "groups.parquet", tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["scores"].to_pylist() == [[9, 4, 0], [9, 0]]
+
+
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     alike = table(tmp_path, {**ROW, "scores": [1]}, {**ROW, "scores": [1, 1, 1]})
     with pytest.raises(UserError, match="no group whose scores differ"):

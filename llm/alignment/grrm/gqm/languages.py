@@ -89,6 +89,18 @@ def language_code(lang: str) -> str:
     return LANG_CODES.get(lang, lang)
 
 
+@lru_cache(maxsize=4096)
+def base_code(lang: str) -> str:
+    """The code of a language without script and region, zh for zho_Hant and Traditional Chinese; a name without one."""
+    tag = _TAG.fullmatch(lang.strip())
+    base = _base(tag["extended"] or tag["language"]) if tag else None
+    if base is not None:
+        return base.split("_")[0]
+    name = resolve(lang) if could_be_name(lang) else lang
+    words = lang.split() if isinstance(name, UserError) else name.split()
+    return next((LANG_CODES[word] for word in words if word in LANG_CODES), lang)
+
+
 _TAG = re.compile(
     r"(?P<language>[a-z]{2,3})(?:[-_](?P<extended>[a-z]{3}))?(?:[-_](?P<script>[a-z]{4}))?"
     r"(?:[-_](?P<region>[a-z]{2}|\d{3}))?(?:[-_.@](?:[a-z0-9]{1,8}[-_.@]?)*)?",

@@ -157,13 +157,12 @@ def without_verdict(analysis: str) -> str:
     return "\n".join(lines)
 
 
-def decisive_spans(verdict: str, start: int = 0) -> list[Span]:
+def decisive_spans(verdict: str) -> list[Span]:
     """The characters, as [start, end), in which a verdict of `render_response` says which candidate is better.
 
     The letters and signs of the ranking and the digits of the scores; all else follows from them or from the form.
-    `start` is added to each number.
     """
-    spans: list[Span] = []
+    spans, start = list[Span](), 0
     for line in verdict.splitlines(keepends=True):
         if not line.startswith("#"):
             matches = _DECISIVE[":" in line].finditer(line)

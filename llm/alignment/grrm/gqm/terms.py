@@ -72,13 +72,13 @@ def _listed(targets: Any) -> tuple[Any, ...]:
     return tuple(targets) if isinstance(targets, Sequence) and not isinstance(targets, str) else (targets,)
 
 
-def has_term(text: str, term: str, suffix: int = SUFFIX) -> bool:
+def has_term(text: str, term: str) -> bool:
     """True where the words of `term` follow one another in `text`, whatever their case and ending.
 
-    Two words are the same up to endings of `suffix` letters. Of a word of n letters in the term at most (n - 3) / 2 are
+    Two words are the same up to endings of `SUFFIX` letters. Of a word of n letters in the term at most (n - 3) / 2 are
     its ending, so that "file" is in "files" but not in "film". Scripts without spaces have no endings.
     """
-    return _is_in(_pieces(text), term, suffix)
+    return _is_in(_pieces(text), term, SUFFIX)
 
 
 def terms_in(source: str, terms: Terms, suffix: int = SUFFIX) -> Terms:

@@ -8,6 +8,7 @@ from functools import partial
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict, tiers_of
+from grrm.gqm.languages import base_code
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
@@ -15,16 +16,7 @@ from grrm.judges.spec import JudgeOptions, Process, judge
 # Languages written without spaces between words (Korean: words carry particles). sacrebleu has a tokenizer of its own
 # for Chinese; the ones for Japanese and Korean need packages of compiled dictionaries, and a score that depends on
 # which packages are installed would not be comparable, so those are scored on characters.
-BLEU_TOKENIZERS = {
-    "zh": "zh",
-    "chinese": "zh",
-    "ja": "char",
-    "japanese": "char",
-    "ko": "char",
-    "korean": "char",
-    "th": "char",
-    "thai": "char",
-}
+BLEU_TOKENIZERS = {**dict.fromkeys(("zh", "yue"), "zh"), **dict.fromkeys(("ja", "ko", "th", "lo", "km", "my"), "char")}
 DEFAULT_BLEU_TOKENIZER = "13a"
 
 SentenceMetric = Callable[[str, str], float]  # (translation, reference) -> 0 to 100, higher is better
@@ -32,8 +24,7 @@ SentenceMetric = Callable[[str, str], float]  # (translation, reference) -> 0 to
 
 def bleu_tokenizer(trg_lang: str) -> str:
     """Sacrebleu's tokenizer for a target language, a code or a name; "13a" where words are written apart."""
-    language = trg_lang.lower().replace("_", "-").split("-")[0]
-    return BLEU_TOKENIZERS.get(language, DEFAULT_BLEU_TOKENIZER)
+    return BLEU_TOKENIZERS.get(base_code(trg_lang), DEFAULT_BLEU_TOKENIZER)
 
 
 def _chrf(trg_lang: str, word_order: int = 0) -> SentenceMetric:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
-from grrm.gqm.languages import LANG_NAMES, language_code
+from grrm.gqm.languages import LANG_NAMES, base_code, language_code
 from grrm.rewards.text_gates import FormalityGate, LimitGate, PlaceholdersGate, TermsGate, require_number
 
 
@@ -199,7 +199,7 @@ def _lingua() -> Any:
 def _lingua_name(lang: str) -> str | None:
     """Lingua's name of a language, given as a code or a name; None where it has none."""
     codes = {language.name: language.iso_code_639_1.name.lower() for language in _lingua().Language.all()}
-    code = language_code(lang)
+    code = base_code(lang)
     return next((name for name, other in codes.items() if code.lower() in (other, name.lower())), None)
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
-from grrm.gqm.languages import language_code
+from grrm.gqm.languages import base_code, language_code
 from grrm.gqm.terms import SUFFIX, missing_terms, terms_in
 
 # A tag by its name, without attributes; entities; {0}, {{name}}, ${name}; %s, %1$d, %(name)s.
@@ -140,9 +140,10 @@ class FormalityGate:
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
-        language = language_code(task.trg_lang)
+        language, base = language_code(task.trg_lang), base_code(task.trg_lang)
         chosen = {language_code(name): tuple(own) for name, own in self.words.items()}
-        words = chosen.get(language) or tuple(FORMALITY.get(language, {}).get(self.level, "").split())
+        usual = tuple(FORMALITY.get(base, {}).get(self.level, "").split())
+        words = chosen.get(language) or chosen.get(base) or usual
         return not words or _any_of(words).search(text) is None
 
 

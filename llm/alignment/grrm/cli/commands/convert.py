@@ -63,6 +63,10 @@ def convert(
     converters: dict[str, Any] = {"sft": convert_to_sft, "rl": convert_to_src_tgt, "rows": convert_to_rows}
     files = {kind: out} if kind else {name: out / f"{name}.jsonl" for name in ("sft", "rl")}
     source, without = UserRows(rows, **settings), frozenset[int]()
+    inputs = {file.resolve() for file in (rows, settings["target"]) if file is not None}
+    for path in files.values():
+        if inputs & {path.resolve(), path.parent.resolve()}:
+            raise UserError(f"{path} would be in the input {rows}; write to another folder")
     if held_out is not None:
         held = hold_out(source, (out.parent if kind else out) / "heldout.parquet", held_out, prompt_type)
         without = held.without

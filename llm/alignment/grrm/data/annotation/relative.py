@@ -60,12 +60,12 @@ def relative_groups(
     rng = random.Random(seed)
     for number, group in zip(intake.numbers(), intake.table.to_pylist(), strict=True):
         for members in _dealt(len(group["scores"]), group_size, rng):
-            gold = [int(group["scores"][index]) for index in members]
+            gold = [group["scores"][index] for index in members]
             new = spread_scores(gold, top_score)
             if new is None:
                 rejected.append(RejectedRow(number, "all its scores are the same"))
                 continue
-            scores = dict(zip(members, gold if keep_scores else new, strict=True))
+            scores = dict(zip(members, map(int, gold) if keep_scores else new, strict=True))
             for order in _orders(members, orders, rng):
                 texts = [group["mt_texts"][index] for index in order]
                 copied = [group[name] for name in COLUMNS]
@@ -106,7 +106,7 @@ def _analyses(group: dict[str, Any], texts: list[str], analysis: Analysis) -> tu
     return align_group(source, reference, texts), [fault_line(source, reference, text) for text in texts]
 
 
-def spread_scores(scores: Sequence[int], top_score: int = TOP) -> list[int] | None:
+def spread_scores(scores: Sequence[float], top_score: int = TOP) -> list[int] | None:
     """The scores spread evenly from 0 to `top_score` in the same order, equals alike; None where all are the same."""
     levels = sorted(set(scores))
     if len(levels) < 2:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,22 +115,22 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         )
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        n_rows, last = 0, ""
+        has_breaks = False
         for batch in opened(dict.fromkeys(names, pa.string())):
             if not is_csv and any(
                 pc.any(pc.match_substring_regex(values, _QUOTED)).as_py() for values in batch.columns
             ):
                 raise UserError(f"{path} has values that are quoted as in CSV; write them without quotes, or as CSV")
-            if batch.num_rows:
-                n_rows, last = n_rows + batch.num_rows, batch.column(batch.num_columns - 1)[-1].as_py()
+            if is_csv and not has_breaks:
+                has_breaks = any(pc.any(pc.match_substring(values, "\n")).as_py() for values in batch.columns)
             yield batch if columns is None else batch.select(columns)
         if invalid:
             shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
             more = f" and {len(invalid) - _SHOWN} more" if len(invalid) > _SHOWN else ""
             remedy = "quote values that contain the delimiter" if is_csv else "values with tabs or line breaks need CSV"
             raise UserError(f"{path} has rows without {len(names)} values: {shown}{more}; {remedy}")
-        if is_csv and "\n" in last and not _ends_with_quote(path):
-            raise UserError(f"{path} row {n_rows} begins a quote that does not end, {last[:40]!r}; end or double it")
+        if has_breaks:
+            _check_quotes(path, delimiter)
 
     with arrow_errors(path):
         names = opened(None).schema.names
@@ -145,12 +147,18 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
     return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), batches)
 
 
-def _ends_with_quote(path: Path) -> bool:
-    end = b""
+def _check_quotes(path: Path, delimiter: str) -> None:
+    """Raises UserError where pyarrow takes rows for one: behind a quote that does not end where a value does."""
+    csv.field_size_limit(MAX_TEXT)
     with open_binary(path) as file:
-        while chunk := file.read(MAX_TEXT):
-            end = (end + chunk).rstrip()[-1:]
-    return end == b'"'
+        lines = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter, strict=True)
+        try:
+            deque(lines, maxlen=0)
+        except csv.Error as error:
+            raise UserError(
+                f"{path} has a quote that does not end, or text behind one, up to line {lines.line_num} ({error}); "
+                "end it, or double each quote within a value"
+            ) from error
 
 
 def arrow_row_table(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any, TypeVar
 
 from grrm.data.layouts.arrow_files import arrow_table, csv_table, parquet_table
 from grrm.data.layouts.hub import hub_table, is_data_set_name
@@ -15,6 +16,7 @@ from grrm.data.layouts.text_files import json_lines_table, json_table, line_pair
 from grrm.data.layouts.translation_files import parallel_table, tmx_table, with_language_pairs, xliff_table
 from grrm.errors import UserError
 
+Described = TypeVar("Described")
 _TABLES: dict[str, Callable[[Path], RowTable]] = {
     ".parquet": parquet_table,
     **dict.fromkeys((".arrow", ".feather", ".ipc"), arrow_table),
@@ -80,7 +82,7 @@ def open_table(
 def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> RowTable:
     splits = folder / "dataset_dict.json"
     if splits.is_file():
-        names = json.loads(splits.read_text(encoding="utf-8"))["splits"]
+        names = _described(splits, lambda content: [str(name) for name in content["splits"]])
         raise UserError(f"{folder} has the splits {', '.join(names)}; give one of them, such as {folder / names[0]}")
     tables = [open_table(path, src_lang=src_lang, trg_lang=trg_lang) for path in _shards(folder)]
     for table in tables[1:]:
@@ -96,11 +98,21 @@ def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> R
     return RowTable(str(folder), tables[0].names, rows, total, tables[0].schema)
 
 
+def _described(path: Path, read: Callable[[Any], list[Described]]) -> list[Described]:
+    """Read what a file of a saved data set lists, at least one thing."""
+    try:
+        if listed := read(json.loads(path.read_text(encoding="utf-8"))):
+            return listed
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise UserError(f"{path} is not that of a saved data set; save it again, or remove the file to read all others")
+
+
 def _shards(folder: Path) -> list[Path]:
     """The files of a folder in the order of their names, or in that of a saved data set."""
     state = folder / "state.json"
     if state.is_file():
-        return [folder / shard["filename"] for shard in json.loads(state.read_text(encoding="utf-8"))["_data_files"]]
+        return _described(state, lambda content: [folder / shard["filename"] for shard in content["_data_files"]])
     files = sorted(path for path in folder.iterdir() if ending_of(path) in _TABLES and path.name not in _NOT_ROWS)
     endings = sorted({ending_of(path) for path in files})
     if len(endings) != 1:

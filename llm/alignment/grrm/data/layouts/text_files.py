@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ STDIN = Path("-")
 _MAX_JSON = 1 << 30
 _SEGMENT = re.compile("<seg[^>]*>(.*?)</seg>")
 _HALF = re.compile("[\ud800-\udfff]")
-_PEEKED = 1000  # rows of JSON whose keys are the names of columns
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
@@ -89,8 +88,12 @@ def _checked_object(value: Any, location: str, noun: str, remedy: str, has_escap
 
 def json_table(path: Path) -> RowTable:
     """A list of objects, alone or as the only list in an object; or lines of JSON under this ending."""
-    with _readable(path) as file:
-        content = file.read(_MAX_JSON + 1)
+    try:
+        with open_binary(path) as file:
+            content = file.read(_MAX_JSON + 1)
+    except (OSError, pa.ArrowException) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise UserError(f"{path} cannot be read ({why}); give the path of a file") from error
     if len(content) > _MAX_JSON:
         raise UserError(f"{path} is larger than {_MAX_JSON} bytes; write JSON lines, an object a line")
     try:
@@ -139,8 +142,8 @@ def line_pair_table(source: Path, target: Path | None) -> RowTable:
 
 
 def _names(rows: Iterator[Row | RowError]) -> tuple[str, ...]:
-    peeked = (row for row in islice(rows, _PEEKED) if not isinstance(row, RowError))
-    return tuple(dict.fromkeys(name for row in peeked for name in row))
+    """The keys of all rows: one that few have, far behind, is a column too."""
+    return tuple(dict.fromkeys(name for row in rows if not isinstance(row, RowError) for name in row))
 
 
 def open_binary(path: Path) -> Any:
@@ -150,10 +153,3 @@ def open_binary(path: Path) -> Any:
     if path.is_fifo():  # in which Arrow cannot seek
         return io.BytesIO(read_small_file(path, f"input file '{path}'"))
     return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
-
-
-def _readable(path: Path) -> Any:
-    try:
-        return open_binary(path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); give the path of a file") from error

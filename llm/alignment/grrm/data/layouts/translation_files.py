@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -24,7 +24,9 @@ COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 _MAX_DEPTH = 64
 _CHUNK = 1 << 20
 _NOT_TEXT = frozenset(("bpt", "ept", "it", "ph", "ut", "x", "bx", "ex", "sc", "ec", "cp"))  # mark-up as content
+_LANGUAGES_OF_FILE = ("source-language", "target-language")
 _HEADS = frozenset(("header", "file", "xliff"))  # whose attributes name languages
+_UNTRANSLATED = frozenset(("new", "needs-translation", "initial"))
 _UNITS = frozenset(("tu", "trans-unit", "segment"))
 
 
@@ -50,14 +52,19 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
 
 
 def xliff_table(path: Path) -> RowTable:
-    """A row for each unit (of XLIFF 2, each segment); one that is not translated yet has None as its translation."""
+    """A row for each unit (of XLIFF 2, each segment); one that is not translated yet has None as its translation.
+
+    By its state, too: tools fill such a target with a copy of the source.
+    """
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
         for unit, heads in _units(path):
             src_lang = heads.get("source-language") or heads.get("srcLang")
             trg_lang = heads.get("target-language") or heads.get("trgLang")
-            texts = [_text(unit.find(name)) for name in ("source", "target")]
-            yield dict(zip(COLUMNS, (*texts, src_lang, trg_lang), strict=True))
+            source, target = unit.find("source"), unit.find("target")
+            state = unit.get("state") if target is None else target.get("state") or unit.get("state")
+            translation = None if state in _UNTRANSLATED else _text(target)
+            yield dict(zip(COLUMNS, (_text(source), translation, src_lang, trg_lang), strict=True))
 
     return RowTable(str(path), COLUMNS, rows)
 
@@ -87,14 +94,21 @@ class _UnitReader:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._data
         self.parser.EntityDeclHandler = self._entity
+        self.parser.SkippedEntityHandler = self._unknown
 
     def units(self, file: BinaryIO) -> Iterator[tuple[Element, dict[str, str]]]:
         while chunk := file.read(_CHUNK):
-            self.parser.Parse(chunk)
+            self._parse(chunk)
             yield from self.done
             self.done.clear()
-        self.parser.Parse(b"", True)
+        self._parse(b"", True)
         yield from self.done
+
+    def _parse(self, *data: Any) -> None:
+        try:
+            self.parser.Parse(*data)
+        except (LookupError, ValueError) as error:
+            raise UserError(f"{self.path} is in an encoding that cannot be read ({error}); save it as UTF-8") from error
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
@@ -102,6 +116,8 @@ class _UnitReader:
             raise UserError(f"{self.path} has elements {_MAX_DEPTH} deep; it is no translation memory")
         name = name.rpartition("}")[2]
         attributes = {key.rpartition("}")[2]: value for key, value in attributes.items()}
+        if name == "file":  # which does not inherit the languages of the one before
+            self.heads = {key: value for key, value in self.heads.items() if key not in _LANGUAGES_OF_FILE}
         if name in _HEADS:
             self.heads = self.heads | attributes
         if self.builder is None and name in _UNITS:
@@ -126,6 +142,10 @@ class _UnitReader:
 
     def _entity(self, name: str, *_: object) -> None:
         raise UserError(f"{self.path} declares the entity {name!r}, which is refused; write its text in place of it")
+
+    def _unknown(self, name: str, _: bool) -> None:
+        at = f"{self.path} line {self.parser.CurrentLineNumber}"
+        raise UserError(f"{at} has the entity {name!r}, which it does not declare; write its text in place of it")
 
 
 def _text(element: Element | None) -> str | None:

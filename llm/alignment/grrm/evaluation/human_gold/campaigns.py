@@ -28,8 +28,11 @@ def last_entries(entries: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], 
     """The last entry of each annotator for each document of a Pearmut log, without tutorials and what was reset."""
     last: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     for entry in entries:
-        if not str(entry.get("item_i")).startswith(_NO_DATA):
-            last[entry.get("user_id"), entry.get("item_i")] = entry
+        key = entry.get("user_id"), entry.get("item_i")
+        if not all(isinstance(part, str | int | None) for part in key):
+            raise UserError(f"a Pearmut log has an entry of user_id {key[0]!r} for item_i {key[1]!r}; give it as it is")
+        if not str(key[1]).startswith(_NO_DATA):
+            last[key] = entry
     return {key: entry for key, entry in last.items() if entry.get("annotation") != _RESET}
 
 
@@ -73,7 +76,7 @@ def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterato
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the batches for {scores} lack {error}; give the JSON of this Appraise campaign") from error
     last: dict[tuple[str, ...], Row] = {}
-    for number, cells in enumerate(csv.reader(line for _, line in lines_of(scores)), start=1):
+    for number, cells in _cells(scores):
         n_columns = len(_COLUMNS) - 2 if len(cells) <= _WITHOUT_DOCUMENT else len(_COLUMNS)
         row: Row = dict(zip(_COLUMNS[:n_columns], cells, strict=False))
         if row.get("kind") not in _SCORED or row.get("is_document") == "True":
@@ -86,6 +89,14 @@ def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterato
         whose = (row["annotator"], *key)
         last[whose] = {**row, "src_text": source, "trg_text": target, "segment": row["item"]}
     yield from last.values()
+
+
+def _cells(scores: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(line for _, line in lines_of(scores))
+    try:
+        yield from enumerate(reader, start=1)
+    except csv.Error as error:
+        raise UserError(f"{scores} line {reader.line_num} is not CSV ({error}); give what Appraise printed") from error
 
 
 def _texts_of(batches: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], set[tuple[str, str]]]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from grrm.data.annotation.damage import change_number
-from grrm.gqm.languages import language_code
+from grrm.gqm.languages import base_code
 
 _WORD = re.compile(r"[^\W\d_]+")
 _PLACEHOLDER = re.compile(r"\{[^{}\s]*\}|<[^<>\s][^<>]*>|%(?:\d+\$)?[sdf]\b|%\(\w+\)[sdf]")
@@ -103,7 +103,7 @@ def name_changed(row: ProbeRow, rng: random.Random) -> str | None:
 
 def negation_dropped(row: ProbeRow, rng: random.Random) -> str | None:
     """Drop the negation, in the languages of `NEGATIONS`."""
-    pattern = NEGATIONS.get(language_code(row.trg_lang))
+    pattern = NEGATIONS.get(base_code(row.trg_lang))
     if pattern is None:
         return None
     with_space = rf"\s*(?:{pattern})(?=[.,;:!?])|(?:^|(?<=\s))(?:{pattern})\s+|(?:{pattern})"
