@@ -92,9 +92,10 @@ def test_a_judge_of_groups_of_four_needs_groups_of_four(rows):
     [
         (["--probe", "sourcecopy"], "source_copy"),
         (["--judge", "answer"], "judges answers"),
-        (["--judge", "consensus", "--model", "x"], "--model has no effect"),
+        (["--judge", "consensus", "--samples-key", "mt_texts", "--model", "x"], "--model has no effect"),
         (["--group-size", "50"], "--group-size 50 is more than a reference and 15 damages"),
         (["--apart"], "--apart needs samples"),
+        (["--judge", "consensus"], "judge consensus needs samples to compare with"),
         (["--apart", "--samples-key", "mt_texts", "--group-size", "4"], "--group-size has no effect with --apart"),
         (["--probe", "wrong_language"], "no probe of wrong_language applies"),
         (["--judge", "OWN:silent"], "has scored nothing (judge_unparsable"),

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.gqm.languages import LANG_CODES, LANG_NAMES, TOWER_LANGS, display_name, language_code
+from grrm.gqm.languages import LANG_CODES, LANG_NAMES, TOWER_LANGS, display_name, language_code, language_pair
 
 # Codes of FLORES-200.
 FLORES = """
@@ -112,6 +112,14 @@ def test_an_unknown_language_is_one_sentence_with_a_remedy(lang, remedy):
         display_name(lang)
     assert "\n" not in str(caught.value)
     assert language_code(lang) == lang
+
+
+@pytest.mark.parametrize(
+    "tag", ["pt_BR", "pt-BR", "zh_TW", "en_GB", "es_MX", "de_AT", "hun_Latn", "pt_AO", "acm", "fr_FR"]
+)
+def test_a_pair_has_one_name_by_tags_and_by_names(tag):
+    assert language_pair("en", tag) == language_pair("English", display_name(tag))
+    assert language_pair("en", "pt-BR") == "en-pt_BR"
 
 
 TAGS = st.from_regex(r"[A-Za-z]{2,3}([-_][A-Za-z]{4})?([-_]([A-Za-z]{2}|[0-9]{3}))?", fullmatch=True)

@@ -81,6 +81,35 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
     assert all((again[name] == after[name]).all() for name in after)
 
 
+def test_a_run_on_other_rows_or_of_another_stage_is_not_gone_on_with(
+    world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = sft_settings(world, tmp_path, save_steps="2")
+    train([*overrides, "--max_steps", "2"])
+    capsys.readouterr()
+    train([*overrides, "--max_steps", "4"])
+    assert f"going on from '{tmp_path / 'out/checkpoint-2'}'" in capsys.readouterr().err
+    record = tmp_path / "out/checkpoint-4/grrm.json"
+    before = record.read_text()
+    record.write_text(before.replace('"stage": "sft"', '"stage": "rl"'))
+    told = ends_with_a_sentence(lambda: train([*overrides, "--max_steps", "6"]), capsys)
+    assert (
+        "checkpoint-4' is of a run on the stage rl, and this one is on the stage sft: name another output_dir" in told
+    )
+    record.write_text(before)
+    with (tmp_path / "sft.jsonl").open("a") as file:
+        file.write(json.dumps({"src": "say 10", "tgt": "10"}) + "\n")
+    told = ends_with_a_sentence(lambda: train([*overrides, "--max_steps", "6"]), capsys)
+    assert "checkpoint-4' is of a run on 10 rows of sft.jsonl (" in told
+    assert "and this one is on 11 rows of sft.jsonl (" in told
+    train([*overrides, "--max_steps", "1", "--overwrite_output_dir", "true"])
+    for path in (tmp_path / "out").glob("checkpoint-*/grrm.json"):
+        path.unlink()
+    (tmp_path / "sft.jsonl").write_text(json.dumps({"src": "say", "tgt": "1"}) * 1 + "\n")
+    told = ends_with_a_sentence(lambda: train([*overrides, "--max_steps", "1"]), capsys)
+    assert f"'{tmp_path / 'out'}' is of a run on 11 rows of sft.jsonl" in told
+
+
 def test_last_step_is_logged_between_the_logging_steps(world: TinyWorld, tmp_path: Path) -> None:
     overrides = sft_settings(world, tmp_path, max_steps="3", logging_steps="2", save_steps="3")
     train(overrides)
@@ -236,6 +265,8 @@ def test_a_fresh_model_is_that_of_its_seed_and_divides_among_tensor_ranks(world:
         ({"num_train_epochs": "0.1"}, "10 examples for 0.1 epochs are not one optimizer step"),
         ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "are not one optimizer step"),
         ({"prompt_key": "source"}, "line 1 has no key 'source'"),
+        ({"train_datasets": "{tmp}/rl.jsonl"}, "line 1 has a task for RL as its 'tgt'; give the file that"),
+        ({"train_datasets": "{tmp}/x.parquet"}, "is not of JSON lines, which training reads"),
         ({"frozen_layers": "2"}, "frozen_layers is 2, but the model has 2 layers"),
         ({"max_length": "5000"}, "rows may have 5000 tokens but the model has only 256 positions"),
         ({"max_length": "1"}, "all 10 rows are longer than max_length = 1 tokens"),
@@ -250,6 +281,9 @@ def test_supervised_stage_tells_its_mistakes(
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "bert.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "x.parquet").write_bytes(b"PAR1")
+    task = {"source": "a", "src_lang": "en", "trg_lang": "de", "reference": None}
+    (tmp_path / "rl.jsonl").write_text(json.dumps({"src": "a", "tgt": json.dumps(task)}) + "\n")
     settings = {key: value.format(tmp=tmp_path) for key, value in settings.items()}
     overrides = sft_settings(world, tmp_path, **settings)
     yaml = TINY

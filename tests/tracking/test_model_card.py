@@ -13,8 +13,17 @@ from grrm.errors import UserError
 from grrm.tracking.model_card import model_card
 
 LINES = [
+    {"step": 0, "eval_chrf": 30.0},
     {"step": 1, "loss": 0.5},
-    {"step": 2, "eval_chrf": 50.0, "eval_loss": 1.5, "eval_loss_low": 1.25, "eval_loss_high": 1.75, "eval_pairs": {}},
+    {
+        "step": 2,
+        "eval_chrf": 50.0,
+        "eval_alarm/raised": 0.0,
+        "eval_loss": 1.5,
+        "eval_loss_low": 1.25,
+        "eval_loss_high": 1.75,
+        "eval_pairs": {},
+    },
     {"step": 4, "eval_chrf": 40.0, "eval_loss": None},
     {"step": 5, "loss": 0.4},
 ]
@@ -90,7 +99,22 @@ def test_scores_are_those_of_the_weights(
 def test_an_interval_stands_beside_its_score(tmp_path: Path) -> None:
     rows = rows_of(model_card(write_run(tmp_path / "run", load_best_model_at_end=True), "mine"))
     assert rows["`eval_loss`"] == ["1.5", "1.25 to 1.75"]
-    assert not {"`eval_loss_low`", "`eval_pairs`"} & {*rows}
+    assert not {"`eval_loss_low`", "`eval_pairs`", "`eval_alarm/raised`"} & {*rows}
+
+
+def test_the_verdict_is_told_of_the_run_and_not_of_a_checkpoint(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "checkpoint-3").mkdir()
+    change = {"before": 50.0, "after": 52.5, "low": 1.0, "high": 4.0}
+    verdict = {"verdict": "helped", "reason": "chrF rose", "first_step": 0, "last_step": 4, "rows": 9}
+    (run / "verdict.json").write_text(json.dumps({**verdict, "changes": {"chrf": change}}))
+    card = model_card(run, "mine")
+    assert "Did training help? helped: chrF rose (steps 0 to 4, 9 held-out rows)." in card
+    assert rows_of(card)["`chrf`"] == ["50", "52.5", "+1 to +4"]
+    assert "helped" not in model_card(run / "checkpoint-3", "mine")
+    (run / "verdict.json").write_text("{}")
+    with pytest.raises(UserError, match=r"verdict\.json' holds no verdict"):
+        model_card(run, "mine")
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,8 @@ class SftDataset(TokenizedRows[SftItem]):
     are [start, end) characters of the response: each token with one of them is decisive, for which `spans_of` has to
     say where tokens are. The response to `messages` is the assistant's at their end; those before it are the prompt.
 
-    Raises UserError as PromptDataset does, except that `tgt` may be any text, and for a `decisive` that is no list of
-    such ranges.
+    Raises UserError as PromptDataset does, except that `tgt` may be any text but a task for RL, and for a `decisive`
+    that is no list of such ranges.
     """
 
     def __init__(
@@ -176,6 +176,11 @@ class SftDataset(TokenizedRows[SftItem]):
         super().__init__()
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
             prompt, response, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
+            if parse_tgt(response) is not None:
+                raise UserError(
+                    f"{path} line {number} has a task for RL as its {response_key!r}; give the file that "
+                    "`grrm data convert --to sft` writes"
+                )
             self.n_total += 1
             prompt_ids = encode_prompt(path, number, prompt, encode)
             response_ids = [*encode(response), eos_id]
@@ -204,6 +209,8 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Stream `(line number from 1, JSON object)`; blank lines are skipped. Errors as in PromptDataset."""
     if not path.is_file():
         raise UserError(f"{path} does not exist; give the path of a JSON lines file")
+    if path.suffix in (".parquet", ".arrow", ".csv", ".tsv", ".tmx", ".xlf", ".xliff"):
+        raise UserError(f"{path} is not of JSON lines, which training reads; make them with `grrm data convert`")
     empty = True
     for number, line in lines_of(path):
         if not line.strip():

@@ -22,7 +22,7 @@ def train(config: DPOConfig) -> None:
     """
     run = SupervisedRun(config)
     pairs, held_out = read_data(config, run.tokenizer)
-    if not run.resume(len(pairs)):
+    if not run.resume("dpo", len(pairs)):
         return
     model = load_part(config.model_name_or_path, run.args)
     check_fit(run.tokenizer, model.config, config.max_length)
@@ -37,7 +37,7 @@ def train(config: DPOConfig) -> None:
     )
     prompts = ((run.tokenizer.decode(pair.candidates.prompt_ids), pair.is_chat) for pair in pairs)
     base = read_trained_with(config.model_name_or_path)
-    trainer.trained_with = run.trained_with("dpo", len(pairs), prompts).after(base)
+    trainer.trained_with = run.trained_with(prompts).after(base)
     run.train(trainer)
 
 

@@ -76,8 +76,18 @@ def could_be_name(lang: str) -> bool:
 
 
 def language_pair(src_lang: str, trg_lang: str) -> str:
-    """A name for a pair of languages that is the same for codes and display names: "en-de"."""
-    return f"{language_code(src_lang)}-{language_code(trg_lang)}"
+    """A name for a pair of languages that is the same for all tags and names of them: "en-de", "en-pt_BR"."""
+    return f"{_cldr_code(src_lang)}-{_cldr_code(trg_lang)}"
+
+
+@lru_cache(maxsize=4096)
+def _cldr_code(lang: str) -> str:
+    """CLDR's code of the language's name; a name without one, or an unknown language, as it is."""
+    code = language_code(lang)
+    if code in LANG_NAMES or not could_be_name(lang):
+        return code
+    name = resolve(lang)
+    return lang if isinstance(name, UserError) else _codes().get(name, name)
 
 
 def language_code(lang: str) -> str:
@@ -237,6 +247,11 @@ def _english() -> Any:
     from babel import Locale
 
     return Locale("en")
+
+
+@cache
+def _codes() -> Mapping[str, str]:
+    return {name: code for code, name in _english().languages.items()} | {of[0]: code for code, of in _UNNAMED.items()}
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 from grrm.config import RewardModelConfig
 from grrm.models.hub import checkpoint_folder
 from grrm.models.reward_models import cast_weights, save_reward_model, with_new_head
-from grrm.models.trained_with import TrainedWith, read_trained_with, training_file
+from grrm.models.trained_with import TrainedWith, TrainingFile, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.training.gold_groups import UNKNOWN_PAIR, GoldGroup, GroupEncoder, read_gold_groups
@@ -24,11 +24,11 @@ def train(config: RewardModelConfig) -> None:
     """
     run = SupervisedRun(config)
     groups, held_out = read_data(config, run.tokenizer)
-    if not run.resume(len(groups)):
+    if not run.resume("reward", len(groups)):
         return
     model = build_model(config, run.args)
     check_fit(run.tokenizer, model.backbone.config, config.max_length)
-    model.trained_with = trained_with(config, groups, read_trained_with(config.model_name_or_path))
+    model.trained_with = trained_with(config, groups, read_trained_with(config.model_name_or_path), run.file)
     head = {"reward_model": model.kind, **model.settings()}
     run.check_same_head(head)
     trainer = RewardModelTrainer(
@@ -42,10 +42,11 @@ def train(config: RewardModelConfig) -> None:
     run.train(trainer, save_reward_model)
 
 
-def trained_with(config: RewardModelConfig, groups: Sequence[GoldGroup], backbone: TrainedWith) -> TrainedWith:
+def trained_with(
+    config: RewardModelConfig, groups: Sequence[GoldGroup], backbone: TrainedWith, own: TrainingFile
+) -> TrainedWith:
     """The training record of the model; from that of its backbone, another model, only the files."""
     pairs = sorted({group.language_pair for group in groups})
-    own = training_file("reward", config.train_datasets, len(groups))
     return TrainedWith(
         chat_template="checkpoint" if all(group.is_chat for group in groups) else config.chat_template,
         prompt_type=None if all(group.is_pair for group in groups) else config.prompt_type,  # a pair brings its own

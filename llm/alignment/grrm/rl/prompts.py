@@ -17,10 +17,10 @@ from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import encoder
 from grrm.models.trained_with import (
     TrainedWith,
+    TrainingFile,
     check_same_prompts,
     read_trained_with,
     trained_with_prompts,
-    training_file,
 )
 from grrm.rewards.rule_rewards import rule_of_row
 from grrm.rl.reward_sources import check_routed
@@ -60,7 +60,7 @@ def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check=check, **columns)
 
 
-def record_training(config: RLConfig, prompts: Sequence[PromptItem]) -> TrainedWith:
+def record_training(config: RLConfig, prompts: Sequence[PromptItem], file: TrainingFile) -> TrainedWith:
     """The training record of the policy. Raises UserError for prompts of another type than it learned."""
     base = read_trained_with(config.actor_model_name_or_path)
     own = trained_with_prompts((item.prompt_text, item.is_chat) for item in prompts)
@@ -69,5 +69,4 @@ def record_training(config: RLConfig, prompts: Sequence[PromptItem]) -> TrainedW
         is_last_line = own.prompt_type == "Tower" and config.extractor_type == "line"
         prompt_type = "Tower.lastl" if is_last_line else own.prompt_type
         own = own.model_copy(update={"extractor_type": config.extractor_type, "prompt_type": prompt_type})
-    file = training_file("rl", config.train_datasets, len(prompts))
     return own.model_copy(update={"data": (file,)}).after(base)

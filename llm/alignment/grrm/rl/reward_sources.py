@@ -214,7 +214,7 @@ def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
     except RewardServerError as error:
         raise UserError(
             f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}{_stock(error.cause)}): "
-            "start it, or correct reward_server"
+            "start it, correct reward_server, or see its log"
         ) from error
 
 

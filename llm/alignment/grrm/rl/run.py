@@ -21,6 +21,7 @@ from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.models.cpu_layers import require_kernels
 from grrm.models.tokenizer import response_decoder, sampled_spans, stop_tokens
+from grrm.models.trained_with import training_file
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.failure_policy import FailurePolicy
@@ -65,6 +66,8 @@ def train(config: RLConfig) -> None:
     args.gradient_accumulation_steps = plan.gradient_accumulation_steps
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
+    file = training_file("rl", config.train_datasets, len(prompts))
+    run.check_same_rows(file)
     if run.is_over(lambda: verdict_lines(args.output_dir)):
         return
     await_reward_server(config, ranks.processes())
@@ -74,7 +77,7 @@ def train(config: RLConfig) -> None:
     stopper = build_stopper(config, state)
     is_trained = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
     run.check_checkpoint(state, is_trained=is_trained, updates_per_rollout=plan.updates_per_rollout)
-    trained_with = record_training(config, prompts)
+    trained_with = record_training(config, prompts, file)
     model = load_part(config.actor_model_name_or_path, args)
     check_fit(tokenizer, model.config, config.max_prompt_len + config.max_dec_len)
     prepare_policy(model, config)

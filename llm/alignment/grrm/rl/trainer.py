@@ -113,8 +113,7 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
         """The rows of a step index; generates a new rollout if one begins here."""
         if inputs.rollout != self._rollout:
             step = self.state.global_step + 1
-            with self.untimed():
-                self._experience = self._make(step)
+            self._experience = self._make(step)
             self._rollout = inputs.rollout
             self.step_metrics.set(rollout_metrics(self._experience) | self._cache_metrics())
             self.record.rollout(step, partial(group_records, self._experience, step, bool(self.config.kl_coeff)))
@@ -127,7 +126,8 @@ class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, Met
     def _make(self, step: int) -> Experience:
         """The next rollout; if it fails, the groups generated so far are dumped."""
         try:
-            return self.maker.make(self.state.global_step, self.autocast_smart_context_manager)
+            with self.untimed():
+                return self.maker.make(self.state.global_step, self.autocast_smart_context_manager)
         except RewardFailure:
             self.record.rollout(step, partial(aborted_records, self.maker.generated, self.maker.unscored, step))
             raise

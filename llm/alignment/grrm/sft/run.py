@@ -34,7 +34,7 @@ def train(config: SFTConfig) -> None:
     run = SupervisedRun(config)
     dataset, held_out = read_data(config, run.tokenizer)
     check_form_weight(config, dataset)
-    if not run.resume(len(dataset)):
+    if not run.resume("sft", len(dataset)):
         return
     model = build_model(config, run.args, len(run.tokenizer))
     check_fit(run.tokenizer, model.config, config.max_length)
@@ -51,7 +51,7 @@ def train(config: SFTConfig) -> None:
     )
     base = TrainedWith() if config.init_from_config else read_trained_with(config.model_name_or_path or "")
     prompts = ((item.prompt_text, item.is_chat) for item in dataset)
-    trainer.trained_with = run.trained_with("sft", len(dataset), prompts).after(base)
+    trainer.trained_with = run.trained_with(prompts).after(base)
     run.train(trainer)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from grrm.errors import UserError
-from grrm.tracking.metrics_log import read_metrics
+from grrm.tracking.metrics_log import VERDICT_FILE, read_metrics
 from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
 
 _RECIPE = {
@@ -63,6 +63,7 @@ def model_card(run: Path, name: str, licence: str | None = None, base_model: str
         _table(("setting", "value"), _training(settings)) if settings else "The run has not recorded its settings.",
         "## Scores",
         _scores(read_metrics(folder), settings, int(checkpoint[1]) if checkpoint else None),
+        *([] if checkpoint else _verdict(folder / VERDICT_FILE)),
         *_judge_card(folder / JUDGE_CARD),
         "## Licence",
         f"{licence}, as stated by who exported the model." if licence else "Not stated.",
@@ -101,23 +102,44 @@ def _source(source: Mapping[str, Any]) -> str:
 
 
 def _scores(metrics: list[dict[str, Any]], settings: Mapping[str, Any], step: int | None) -> str:
-    """The evaluation of the exported weights: the last one up to their step, or the best where that was kept."""
-    evaluations = [line for line in metrics if any(key.startswith("eval_") for key in line)]
+    """The evaluation of the exported weights: the last one up to their step, or the best where that was kept.
+
+    That of step 0 is of the policy before training.
+    """
+    evaluations = [line for line in metrics if line["step"] and any(key.startswith("eval_") for key in line)]
     evaluations = [line for line in evaluations if step is None or line["step"] <= step]
     best = f"eval_{str(settings.get('metric_for_best_model')).removeprefix('eval_')}"
     if step is None and settings.get("load_best_model_at_end"):
         sign = 1 if settings.get("greater_is_better") else -1
         saves = settings.get("save_steps") or 1  # Trainer chooses among checkpoints, of equal ones the first
-        saved = [line for line in reversed(evaluations) if line["step"] and line["step"] % saves == 0]
+        saved = [line for line in reversed(evaluations) if line["step"] % saves == 0]
         ranked = [line for line in saved if isinstance(line.get(best), (int, float))]
         evaluations = sorted(ranked, key=lambda line: sign * line[best]) or evaluations
     if not evaluations:
         return "The run has recorded no evaluation."
     line = evaluations[-1]
     names = [key for key, value in line.items() if key.startswith("eval_") and isinstance(value, (int, float))]
+    names = [key for key in names if not key.startswith("eval_alarm/")]
     rows = [(f"`{key}`", f"{line[key]:.4g}", _interval(line, key)) for key in names if not _is_bound(key, names)]
     intro = f"Held-out rows, after step {line['step']}. Names with `_greedy` are of greedy decoding."
     return f"{intro}\n\n{_table(('metric', 'value', '95 % interval'), rows)}"
+
+
+def _verdict(path: Path) -> list[str]:
+    """The changes by training, with intervals, if the run has come to a verdict."""
+    if not path.is_file():
+        return []
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        steps = f"steps {content['first_step']} to {content['last_step']}, {content['rows']} held-out rows"
+        rows = [
+            (f"`{name}`", f"{of['before']:.4g}", f"{of['after']:.4g}", f"{of['low']:+.3g} to {of['high']:+.3g}")
+            for name, of in content["changes"].items()
+        ]
+        intro = f"Did training help? {content['verdict']}: {content['reason']} ({steps})."
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"'{path}' holds no verdict ({error}): remove the file") from error
+    return [intro, _table(("metric", "before", "after", "95 % interval of the change"), rows)]
 
 
 def _judge_card(path: Path) -> list[str]:

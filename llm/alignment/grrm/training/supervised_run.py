@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,14 @@ from grrm.models.gathered_weights import save_policy
 from grrm.models.lora import check_same_adapters, with_adapters
 from grrm.models.policy import freeze_layers
 from grrm.models.tokenizer import load_tokenizer
-from grrm.models.trained_with import Stage, TrainedWith, trained_with_prompts, training_file
+from grrm.models.trained_with import (
+    Stage,
+    TrainedWith,
+    TrainingFile,
+    read_trained_with,
+    trained_with_prompts,
+    training_file,
+)
 from grrm.parallel.gloo import support_gloo
 from grrm.parallel.lifeline import watch_peers
 from grrm.startup import freeze_gc
@@ -25,6 +33,7 @@ from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.training.callbacks import quiet_paddlenlp
 from grrm.training.checkpoints import (
+    MARKER,
     check_resumable,
     claim_output_dir,
     hold_output_dir,
@@ -72,7 +81,28 @@ class StageRun:
     def find_checkpoint(self) -> dict[str, Any]:
         """Look for the checkpoint to go on at; returns the state in its marker, that of step 0 without one."""
         self.checkpoint = resume_point(self.args)
+        if self.checkpoint and self.args.process_index == 0:
+            print(f"going on from '{self.checkpoint}'", file=sys.stderr, flush=True)
         return read_marker(self.checkpoint) if self.checkpoint else {"step": 0}
+
+    def check_same_rows(self, own: TrainingFile) -> None:
+        """Raises UserError where what `output_dir` has of an earlier run is not of this stage, or of other rows.
+
+        Nothing is checked where the run starts over, or of runs that have kept no record of their files.
+        """
+        folder = Path(self.args.output_dir)
+        is_finished = not self.args.overwrite_output_dir and (folder / MARKER).is_file()
+        earlier = resume_point(self.args) or (folder if is_finished else None)
+        before = read_trained_with(earlier).data[-1:] if earlier else ()
+        for file in before:
+            rows, ours = (f"{of.rows} rows of {of.file} ({of.sha256[:8]})" for of in (file, own))
+            if file.stage != own.stage:
+                rows, ours = (f"the stage {of.stage}" for of in (file, own))
+            if rows != ours:
+                raise UserError(
+                    f"'{earlier}' is of a run on {rows}, and this one is on {ours}: name another output_dir, or set "
+                    "overwrite_output_dir to start over"
+                )
 
     def check_checkpoint(self, state: dict[str, Any], *, is_trained: bool, updates_per_rollout: int = 1) -> None:
         """Raises UserError for a checkpoint that these arguments cannot go on with, unless nothing is left to train."""
@@ -96,20 +126,24 @@ class StageRun:
 
 
 class SupervisedRun(StageRun):
-    """A run of SFT, of a reward model or of DPO, and the step it goes on at."""
+    """A run of SFT, of a reward model or of DPO, and the step it goes on at; `file` is known once it is resumed."""
+
+    file: TrainingFile
 
     def __init__(self, config: SupervisedConfig) -> None:
         super().__init__(config, config.tokenizer_name_or_path or config.model_name_or_path or "")
         self._done = 0
         self._head: dict[str, Any] | None = None
 
-    def resume(self, n_rows: int) -> bool:
-        """Count the steps of `n_rows` training rows, and find the checkpoint to go on at, if there is one.
+    def resume(self, stage: Stage, n_rows: int) -> bool:
+        """Count the steps of the stage's `n_rows` training rows, and find the checkpoint to go on at, if there is one.
 
         False, once it has been told, where the run is finished and its model saved.
 
-        Raises UserError for too few rows, and a checkpoint that these arguments cannot go on with.
+        Raises UserError for too few rows, and a run or a checkpoint that these arguments cannot go on with.
         """
+        self.file = training_file(stage, self._config.train_datasets, n_rows)
+        self.check_same_rows(self.file)
         n_ranks = self.args.dataset_world_size
         self.args.max_steps = supervised_steps(self.args, n_ranks, n_rows)
         n_batches = max(1, batches_of_epoch(self.args, n_ranks, n_rows))
@@ -132,10 +166,9 @@ class SupervisedRun(StageRun):
                 "overwrite_output_dir to start over, or name another output_dir"
             )
 
-    def trained_with(self, stage: Stage, n_rows: int, prompts: Iterable[tuple[str, bool]]) -> TrainedWith:
-        """The training record of the model: `prompts` as in `trained_with_prompts` are those of its `n_rows` rows."""
-        own = training_file(stage, self._config.train_datasets, n_rows)
-        return trained_with_prompts(prompts).model_copy(update={"data": (own,)})
+    def trained_with(self, prompts: Iterable[tuple[str, bool]]) -> TrainedWith:
+        """The training record of the model: `prompts` as in `trained_with_prompts` are those of its rows."""
+        return trained_with_prompts(prompts).model_copy(update={"data": (self.file,)})
 
     def trainer_arguments(self, description: str) -> dict[str, Any]:
         """Arguments of every trainer; the first process logs metrics and shows progress."""

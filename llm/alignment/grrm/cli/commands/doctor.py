@@ -185,7 +185,7 @@ def _port(port: int) -> Finding:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            remedy = "start the reward server with --port and set reward_server to match"
+            remedy = "unless that is your reward server: start it with --port, and set reward_server to match"
             return Finding("warning", f"port {port}", f"in use ({error.strerror})", remedy)
     return Finding("ok", f"port {port}", "free for the reward server")
 

@@ -149,6 +149,11 @@ def _read_gold(
     from grrm.evaluation.human_gold.mtme_folder import is_mtme, language_pairs, read_mtme
     from grrm.evaluation.human_gold.rows import read_rows
 
+    if not path.exists() and path.parts[0].startswith("mt-metrics-eval"):
+        raise UserError(
+            f"{path} does not exist; get WMT's test sets with `python -m mt_metrics_eval.mtme --download` of "
+            "google-research/mt-metrics-eval, and give the folder of one"
+        )
     if is_mtme(path):
         refuse_ineffective(("src_lang", "trg_lang", "batches"), "with a test set, whose files name the languages")
         if unreadable := next((pair for pair in pairs if {*pair} & {*"/*?["}), None):

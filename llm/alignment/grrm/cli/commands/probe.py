@@ -63,6 +63,7 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     damage; a judge that is right in less than half of a probe's pairs rewards it. The last line says which damage a
     policy would find first.
     """
+    from grrm.cli.judged_files import CONSENSUS
     from grrm.cli.results import write_json
     from grrm.data.atomic import check_writable
     from grrm.evaluation.probes.measure import measure, probe_groups
@@ -85,6 +86,8 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         raise UserError(f"judge {spec.name!r} judges answers, and probes are translations: name another judge")
     languages = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
     samples_key, apart = options.pop("samples_key"), options.pop("apart")
+    if spec.name == CONSENSUS and samples_key is None:
+        raise UserError("judge consensus needs samples to compare with: name their column with --samples-key")
     if apart and samples_key is None:
         raise UserError("--apart needs samples for every group: name their column with --samples-key")
     if apart:

@@ -16,6 +16,7 @@ from grrm.errors import UserError
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
 
+STARTUP_S = 15.0  # in which a reward server has to be ready
 SHOWN = 5  # differences
 
 
@@ -65,6 +66,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
     from grrm.evaluation.meta_metrics import agreement
     from grrm.inference.judge_sources import open_source
     from grrm.inference.rank import judge_in_batches
+    from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
     from grrm.rl.replay import dumped_steps
     from grrm.tracking.console import StepProgress
@@ -82,9 +84,12 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
         click.echo(f"{len(records)} of {n_groups} groups have no verdict in the dump")
         if not records:
             return
+    opened = open_source(source)
+    if isinstance(opened, ServerJudge):
+        opened.client.wait_until_ready(STARTUP_S)
     with closing(StepProgress(len(records), description="judging")) as progress:
         groups = [group_of(record) for record in records]
-        verdicts = judge_in_batches(open_source(source), groups, 64, lambda done, _: progress.update(done))
+        verdicts = judge_in_batches(opened, groups, 64, lambda done, _: progress.update(done))
     path = write_opinions(run, source.title, records, verdicts, keeps_others=only_failed)
     if only_failed:
         statuses = Counter(status.value for verdict in verdicts for status in verdict.statuses)

@@ -106,7 +106,8 @@ def _of_page(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({type(error).__name__}); give what the page saved") from error
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise UserError(f"{path} cannot be read as JSON ({why}); give what the page saved") from error
     if not isinstance(content, dict) or content.get("format") != PAGE_FORMAT:
         raise UserError(f"{path} has no format {PAGE_FORMAT!r}; give the file that the page saved")
     annotator, groups = content.get("annotator"), content.get("groups")

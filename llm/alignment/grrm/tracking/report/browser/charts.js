@@ -27,6 +27,7 @@ const CHARTS = [
   ["seconds", ["seconds_rollout", "seconds_judge_waiting", "seconds_logprob", "seconds_update"]],
 ];
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3], [4, 2]];
+const MARKERS = ["solid", "dashed", "dotted", "double", "groove"]; // borders of the legend, for the same lines
 const view = { smoothing: 0, from: null, to: null, other: "", plots: [] };
 
 /** The lines of a chart: run number, key and position of the key, with steps and values. */
@@ -108,6 +109,7 @@ function drawPlot(box, lines, isLogarithmic) {
   const options = {
     width: Math.max(box.clientWidth, 200),
     height: 240,
+    legend: { markers: { dash: (plot, i) => MARKERS[DASHES.indexOf(plot.series[i].dash)] ?? "solid" } },
     scales: { x: { time: false, range: rangeOf }, y: isLogarithmic ? { distr: 3 } : { range: paddedRange } },
     cursor: {
       sync: { key: "steps", setSeries: false, filters: { pub: isHover, sub: isHover } },
