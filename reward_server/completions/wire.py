@@ -82,7 +82,7 @@ class _Sampled(BaseModel):
     }
 
     model: str
-    temperature: Annotated[FiniteFloat, Field(ge=0)] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None  # as vLLM's: -1 and 0 are off
     repetition_penalty: Annotated[FiniteFloat, Field(ge=0.01, le=100)] | None = None  # as vLLM's

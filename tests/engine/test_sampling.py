@@ -296,3 +296,8 @@ def test_they_are_the_highest_of_the_log_softmax(quarters_SV: np.ndarray, k: int
     on_device_SK, device_SK = gpu_sampling.top_logprobs(paddle.to_tensor(logits_SV), params)
     np.testing.assert_allclose(device_SK, found_SK, atol=1e-4)
     np.testing.assert_allclose(device_SK, np.take_along_axis(logprobs_SV, on_device_SK, axis=1), atol=1e-4)
+
+
+def test_a_temperature_that_float32_cannot_divide_by_is_greedy():
+    assert SamplingParams(max_new_tokens=1, temperature=1e-40).temperature == 0.0
+    assert SamplingParams(max_new_tokens=1, temperature=1e-3).temperature == 1e-3

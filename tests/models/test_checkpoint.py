@@ -96,6 +96,34 @@ def test_scaled_rotary_embeddings_that_would_be_left_out_are_refused(tmp_path, m
         PaddleEngine.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "given"),
+    [
+        ("llama", {"attention_bias": True}),
+        ("llama", {"mlp_bias": True}),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_position_embeddings": 40}),
+    ],
+)
+def test_what_the_model_would_be_without_is_refused(tmp_path, model_type, given):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **given}))
+    with pytest.raises(UserError, match=r"has \w+, which would be left out here: give another model"):
+        check_architecture(tmp_path)
+
+
+@pytest.mark.parametrize("record", [None, {"format": "np"}])
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_under_torch_names_are_read_as_torch_s_whatever_their_record_says(
+    record, tied, make_model, full_forward, tmp_path
+):
+    model = make_model("qwen2", tie_word_embeddings=tied)
+    save_as_hugging_face(model, tmp_path / "model")
+    file = tmp_path / "model/model.safetensors"
+    save_file(load_file(file), file, metadata=record)
+    np.testing.assert_allclose(
+        full_forward(load_policy(tmp_path / "model"), [5, 6, 7]), full_forward(model, [5, 6, 7]), atol=1e-4
+    )
+
+
 def test_scaling_that_llama_knows_reaches_it():
     linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}
     found = rotary_overrides(Path(), {"model_type": "llama", "rope_parameters": linear})

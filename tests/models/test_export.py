@@ -149,3 +149,26 @@ def test_what_transformers_has_no_place_for_is_refused_and_nothing_is_left(tmp_p
     with pytest.raises(UserError, match="has no tokenizer files"):
         export_policy(bare, tmp_path / "hf")
     assert {path.name for path in tmp_path.iterdir()} == {"ranker", "bare"}
+
+
+def test_optimizer_states_and_adapters_beside_the_weights_are_not_part_of_the_model(tmp_path):
+    folder = checkpoint(tmp_path / "run")
+    export_policy(folder, tmp_path / "alone")
+    state = {"lm_head.weight/beta1_pow_acc_0": np.zeros(1, "float32")}
+    for name in ("optimizer.safetensors", "master_weights-00001-of-00001.safetensors", "peft_model.safetensors"):
+        save_file(state, folder / name)
+    export_policy(folder, tmp_path / "beside")
+    assert stored(tmp_path / "beside/model.safetensors") == stored(tmp_path / "alone/model.safetensors")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="holds LoRA adapters only: give the output folder of the finished run"):
+        export_policy(folder, tmp_path / "adapters")
+
+
+def test_rotary_parameters_of_transformers_5_are_kept(tmp_path):
+    folder = checkpoint(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("rope_theta", None)
+    (folder / "config.json").write_text(json.dumps(config | {"rope_parameters": {"rope_theta": 500.0}}))
+    export_policy(folder, tmp_path / "hf")
+    assert json.loads((tmp_path / "hf/config.json").read_text())["rope_theta"] == 500.0
+    np.testing.assert_allclose(logits(tmp_path / "hf"), logits(folder), atol=1e-5)

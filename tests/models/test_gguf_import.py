@@ -121,7 +121,10 @@ def test_a_sentencepiece_tokenizer_gives_the_tokens_of_sentencepiece(tmp_path, p
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"architecture": "gemma"}, "is of architecture 'gemma': give one of qwen2 or llama"),
+        ({"architecture": "gemma"}, "is of architecture 'gemma': give one of llama or qwen2"),
+        ({"architecture": "qwen3"}, "is of architecture 'qwen3': give one of llama or qwen2"),
+        ({"extra": {"split.count": 2}}, "is one of 2 parts: join them"),
+        ({"extra": {"llama.rope.dimension_count": 2}}, "rotates a part of each head only"),
         ({"pre": "tekken"}, "cuts texts by the rule 'tekken'"),
         ({"extra": {"llama.rope.scaling.type": "yarn"}}, r"scales rotary embeddings \(yarn\)"),
         ({"extra": {"llama.attention.key_length": 32}}, "heads of 32 numbers"),

@@ -32,6 +32,26 @@ def test_a_folder_that_transformers_5_wrote_reads_as_the_one_it_came_from(tmp_pa
     assert chat_renderer("checkpoint", read, folder)("x") == chat_renderer("checkpoint", ours, folder)("x")
 
 
+def test_a_folder_with_the_files_of_a_slow_tokenizer_beside_is_read_by_its_own_rules(tmp_path):
+    """As Qwen's folders are: the slow tokenizer drops blanks beside special tokens and splits those that are not."""
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path / "stock", 300)
+    rules = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    rules.add_tokens(["<think>"])
+    rules.save(str(folder / "tokenizer.json"))
+    model = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]), encoding="utf-8")
+    pairs = (pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"])
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *pairs]), encoding="utf-8")
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings |= {"tokenizer_class": "Qwen2Tokenizer", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    tokenizer = load_tokenizer(folder)
+    tokenizer.save_pretrained(str(tmp_path / "saved"))
+    for read in (tokenizer, load_tokenizer(tmp_path / "saved")):
+        for text in (TEXT + "<|im_start|>assistant\n", "<think>\nGuten<|im_end|>\n"):
+            assert encoder(read)(text) == rules.encode(text, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize("stored", ["settings", "file"])
 def test_the_chat_template_is_saved_in_both_places(tmp_path, stored):
     folder, template = (

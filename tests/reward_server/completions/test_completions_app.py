@@ -160,6 +160,7 @@ def test_an_echo_begins_each_choice_with_its_prompt(server, prompts, max_tokens)
         ({"prompt": "a", "top_k": -2}, "top_k", "-1"),
         ({"prompt": "a", "min_p": 0.5}, "min_p", "Unrecognized request argument"),
         ({"prompt": "a", "temperature": -1}, "temperature", "greater than or equal to 0"),
+        ({"prompt": "a", "temperature": 1e39}, "temperature", "less than or equal to 100"),
         ({"prompt": "a", "top_p": 0}, "top_p", "greater than 0"),
         ({"prompt": "a", "n": 129}, "n", "less than or equal"),
         ({"prompt": ["a"] * 9, "n": 128}, "n", "exceeds 1024"),

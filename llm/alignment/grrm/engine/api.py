@@ -12,10 +12,14 @@ import numpy as np
 from grrm.engine.constraint import Constraint
 from grrm.errors import UserError
 
+LEAST_TEMPERATURE = 1.2e-38  # less is 0 in float32
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Parameters of sampling; temperature 0 is greedy. Raises ValueError on impossible values.
+    """Parameters of sampling; temperature 0, or below LEAST_TEMPERATURE, is greedy.
+
+    Raises ValueError on impossible values.
 
     Completion i has its own random stream, keyed by (`seed`, `stream_ids[i]`) with the `stream_ids` of
     `Engine.generate`, so that it does not depend on the rest of the batch.
@@ -43,6 +47,8 @@ class SamplingParams:
             raise ValueError(f"need top_logprobs >= 0, got {self}")
         if self.temperature < 0 or not 0 < self.top_p <= 1 or self.top_k < 0 or self.repetition_penalty <= 0:
             raise ValueError(f"need temperature >= 0, 0 < top_p <= 1, top_k >= 0, repetition_penalty > 0, got {self}")
+        if self.temperature < LEAST_TEMPERATURE:
+            object.__setattr__(self, "temperature", 0.0)
 
     @property
     def counts_tokens(self) -> bool:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from grrm.errors import UserError
-from grrm.models.shards import PICKLED
+from grrm.models.weight_files import damaged, is_from_torch, stored_names, weight_files
 
 ARCHITECTURES = ("qwen2", "llama", "qwen3", "qwen2_moe")  # values of model_type that can be trained, ranked and served
 TIED_HEAD = "lm_head.weight"  # stored once, as the embeddings, where tie_word_embeddings is set
-_INDEX_FILE = "model.safetensors.index.json"
 _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers', PaddleNLP's
 # A fused projection holds these, and PaddleNLP converts in both directions.
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_fused_proj": ("gate_proj", "up_proj")}
@@ -47,7 +45,20 @@ def check_architecture(directory: Path) -> dict[str, Any]:
             f"give a checkpoint of {' or '.join(ARCHITECTURES)}"
         )
     _check_numbers(config, directory)
+    _check_kept(config, directory)
     return config
+
+
+def _check_kept(config: Mapping[str, Any], directory: Path) -> None:
+    """Raises UserError for what PaddleNLP's models would leave out: biases of Llama, a sliding window."""
+    window = config.get("sliding_window") if config.get("use_sliding_window") else None
+    has_window = window and window < config.get("max_position_embeddings", math.inf)
+    is_llama = config["model_type"] == "llama"
+    lost = [name for name in ("attention_bias", "mlp_bias") if is_llama and config.get(name)]
+    if lost := [*lost, *(["use_sliding_window"] if has_window else [])]:
+        raise UserError(
+            f"the model in '{directory}' has {' and '.join(lost)}, which would be left out here: give another model"
+        )
 
 
 # The highest value of each size of a network, far above those of any model: a network is built before weights are read.
@@ -110,9 +121,9 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
             converted = {"convert_from_torch": True, "state_dict": state}
         model = model_class.from_pretrained(str(directory), **overrides, **converted)
     except _CANNOT_LOAD as error:
-        raise _damaged(directory, error, "are damaged or do not fit its config.json") from error
+        raise damaged(directory, error, "are damaged or do not fit its config.json") from error
     # PaddleNLP fills what is missing with random numbers and a warning.
-    missing = missing_parameters(model.state_dict(), _stored_names(files), model.config.tie_word_embeddings)
+    missing = missing_parameters(model.state_dict(), stored_names(files), model.config.tie_word_embeddings)
     if missing:
         more = " and more" if len(missing) > 3 else ""
         raise UserError(
@@ -218,75 +229,3 @@ def _plain_names(names: Iterable[str]) -> set[str]:
         fused = next((part for part in _FUSED if f".{part}." in short), None)
         plain |= {short.replace(fused, part) for part in _FUSED[fused]} if fused else {short}
     return plain
-
-
-def weight_files(directory: Path) -> list[Path]:
-    """The checkpoint's safetensors files, every shard there and its header whole.
-
-    Raises UserError when there are none. Pickled weights (*.pdparams, *.bin) can run code when they are loaded and are
-    refused.
-    """
-    files = sorted(file for file in directory.glob("*.safetensors") if file.is_file())  # opening a pipe waits for ever
-    if not files:
-        raise _no_weights(directory)
-    _check_shards(directory, {file.name for file in files})
-    for file in files:
-        is_from_torch(file)
-    return files
-
-
-def _no_weights(directory: Path) -> UserError:
-    if (directory / PICKLED).is_file():
-        return UserError(
-            f"model directory '{directory}' holds pickled weights only ({PICKLED}), which could run code: convert them "
-            f"with `grrm export {shlex.quote(str(directory))} NEW_FOLDER`, which runs none, or train with "
-            "unified_checkpoint: true"
-        )
-    pickled = sorted([*directory.glob("*.pdparams"), *directory.glob("*.bin")])
-    if pickled:
-        return UserError(
-            f"model directory '{directory}' holds pickled weights only ({pickled[0].name}), which could run code: "
-            "convert them with save_pretrained(..., safe_serialization=True) where you trust them"
-        )
-    return UserError(f"model directory '{directory}' has no weights (*.safetensors): pass a checkpoint directory")
-
-
-def _check_shards(directory: Path, present: set[str]) -> None:
-    index = directory / _INDEX_FILE
-    if not index.is_file():
-        return
-    try:
-        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"'{index}' is not a readable index of weights: get the checkpoint again") from error
-    absent = sorted(str(name) for name in listed - present)
-    if absent:
-        raise UserError(
-            f"the model in '{directory}' lacks {len(absent)} of {len(listed)} files of weights, first {absent[0]}: get "
-            "them again"
-        )
-
-
-def is_from_torch(file: Path) -> bool:
-    """True when the weights were written from torch, with linear weights stored (out, in).
-
-    Raises UserError for a file that is not whole.
-    """
-    try:
-        with safe_open(str(file), framework="np") as tensors:
-            return (tensors.metadata() or {}).get("format") == "pt"
-    except (SafetensorError, OSError) as error:
-        raise _damaged(file.parent, error, "are damaged") from error
-
-
-def _stored_names(files: Iterable[Path]) -> set[str]:
-    names: set[str] = set()
-    for file in files:
-        with safe_open(str(file), framework="np") as tensors:
-            names |= set(tensors.keys())
-    return names
-
-
-def _damaged(directory: Path, error: Exception, state: str) -> UserError:
-    cause = " ".join(str(error).split())[:300] or type(error).__name__
-    return UserError(f"the model in '{directory}' cannot be loaded ({cause}): its weights {state}, get them again")

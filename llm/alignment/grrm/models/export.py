@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grrm.errors import UserError
-from grrm.models.checkpoint import check_architecture, is_from_torch, weight_files
+from grrm.models.checkpoint import check_architecture, rotary_overrides
 from grrm.models.shards import (
     PICKLED,
     WIDTHS,
@@ -30,6 +30,7 @@ from grrm.models.shards import (
     write_weights,
 )
 from grrm.models.trained_with import RECORD_FILE
+from grrm.models.weight_files import is_from_torch, weight_files
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -99,7 +100,7 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     from grrm.models.policy import policy_class
     from grrm.models.tokenizer import load_tokenizer, reply_ends
 
-    config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run))
+    config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run), **rotary_overrides(run, raw))
     with new_folder(out) as folder:
         dtype = _write_weights(files, folder, has_tied_head=bool(config.tie_word_embeddings))
         for file in (*tokenizer_files, *run.glob(RECORD_FILE)):

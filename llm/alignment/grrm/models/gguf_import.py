@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from grrm.data.downloads import Wheel, downloaded_wheel
 from grrm.errors import UserError
-from grrm.models.checkpoint import ARCHITECTURES
 from grrm.models.gguf_tokenizer import tokenizer_files
 from grrm.models.shards import TensorToWrite, check_new, new_folder, write_json, write_weights
 
 _ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
+_KINDS = {"llama": ("weight",), "qwen2": ("weight", "bias")}  # of parameters
 _NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _BLOCK_NAMES = {
     "attn_norm": "input_layernorm",
@@ -98,8 +98,10 @@ def open_gguf(path: Path) -> GgufFile:
 def model_config(file: GgufFile) -> dict[str, Any]:
     """config.json of the model. Raises UserError for an architecture or a scaling of positions that is not kept."""
     architecture = file.value("general.architecture")
-    if architecture not in ARCHITECTURES:
-        raise UserError(f"'{file.path}' is of architecture {architecture!r}: give one of {' or '.join(ARCHITECTURES)}")
+    if architecture not in _ARCHITECTURE:
+        raise UserError(f"'{file.path}' is of architecture {architecture!r}: give one of {' or '.join(_ARCHITECTURE)}")
+    if (n_parts := file.value("split.count", 1)) > 1:
+        raise UserError(f"'{file.path}' is one of {n_parts} parts: join them with llama.cpp's llama-gguf-split --merge")
     scaling = file.value("{arch}.rope.scaling.type", "none")
     if scaling != "none" or any(tensor.name.startswith("rope_") for tensor in file.tensors):
         raise UserError(
@@ -127,6 +129,8 @@ def model_config(file: GgufFile) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in shapes,
     }
     head_dim = file.value("{arch}.attention.key_length", hidden_size // n_heads)
+    if file.value("{arch}.rope.dimension_count", head_dim) != head_dim:
+        raise UserError(f"'{file.path}' rotates a part of each head only, which is not converted: give another model")
     if head_dim * n_heads != hidden_size:
         raise UserError(f"'{file.path}' has heads of {head_dim} numbers, not {hidden_size} / {n_heads}: not supported")
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
@@ -151,8 +155,8 @@ def transformers_tensors(file: GgufFile, config: Mapping[str, Any]) -> list[Tens
         stem, _, kind = tensor.name.rpartition(".")
         block, _, part = stem.removeprefix("blk.").partition(".")
         name = f"model.layers.{block}.{_BLOCK_NAMES[part]}" if part in _BLOCK_NAMES else _NAMES.get(stem)
-        if name is None or kind not in ("weight", "bias"):
-            raise UserError(f"'{file.path}' holds {tensor.name}, which Llama and Qwen2 have no place for")
+        if name is None or kind not in _KINDS[config["model_type"]]:
+            raise UserError(f"'{file.path}' holds {tensor.name}, which {config['model_type']} has no place for here")
         n_heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(part, 0)
         words = partial(_numbers, tensor, n_heads if config["model_type"] == "llama" else 0)
         tensors.append(TensorToWrite(f"{name}.{kind}", "F32", tuple(map(int, tensor.shape[::-1])), words))

@@ -81,11 +81,10 @@ def _read(directory: Path) -> Any:
     named = _settings(directory / CONFIG_FILE).get("tokenizer_class")
     tokenizer_class = getattr(transformers, named, None) if named else None
     reads_json = isinstance(tokenizer_class, type) and issubclass(tokenizer_class, transformers.PretrainedTokenizerFast)
-    older_files = getattr(tokenizer_class, "resource_files_names", {}).values()
-    is_there = (directory / "tokenizer.json").is_file()
-    if named and is_there and not reads_json and not any((directory / name).is_file() for name in older_files):
+    # Never a slow class, as Qwen2Tokenizer: it drops blanks beside special tokens, and so a line break of ChatML.
+    if named and not reads_json and (directory / "tokenizer.json").is_file():
         return transformers.PretrainedTokenizerFast.from_pretrained(str(directory))
-    return transformers.AutoTokenizer.from_pretrained(str(directory))
+    return transformers.AutoTokenizer.from_pretrained(str(directory), use_fast=True)
 
 
 def _settings(config: Path) -> dict[str, Any]:
