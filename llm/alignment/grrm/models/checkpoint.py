@@ -45,11 +45,11 @@ def check_architecture(directory: Path) -> dict[str, Any]:
             f"give a checkpoint of {' or '.join(ARCHITECTURES)}"
         )
     _check_numbers(config, directory)
-    _check_kept(config, directory)
+    _check_settings(config, directory)
     return config
 
 
-def _check_kept(config: Mapping[str, Any], directory: Path) -> None:
+def _check_settings(config: Mapping[str, Any], directory: Path) -> None:
     """Raises UserError for what PaddleNLP's models would leave out: biases of Llama, a sliding window."""
     window = config.get("sliding_window") if config.get("use_sliding_window") else None
     has_window = window and window < config.get("max_position_embeddings", math.inf)

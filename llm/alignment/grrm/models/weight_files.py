@@ -23,8 +23,8 @@ def weight_files(directory: Path) -> list[Path]:
     Raises UserError when there are none. Pickled weights (*.pdparams, *.bin) can run code when they are loaded and are
     refused.
     """
-    found = sorted(file for file in directory.glob("*.safetensors") if file.is_file())  # opening a pipe waits for ever
-    files = [file for file in found if not file.name.startswith(_BESIDE_WEIGHTS)]
+    names = sorted(file.name for file in directory.glob("*.safetensors") if file.is_file())  # a pipe would be waited for
+    files = [directory / name for name in names if not name.startswith(_BESIDE_WEIGHTS)]
     if not files:
         raise _no_weights(directory)
     _check_shards(directory, {file.name for file in files})
