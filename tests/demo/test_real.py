@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +68,14 @@ def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, changes
         assert values_of(stage).get("bf16", False) is (changes.get("dtype") != "float32")
         assert stage.planned_s > 0
         assert "checkpoint-*" in stage.scrap
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("minutes", [None, 1000, 3000])
+def test_no_stage_is_stopped_before_twice_its_plan(tmp_path, dtype, minutes):
+    settings = settings_for(RealSettings(dtype=dtype), minutes, HALVES)
+    for stage in RealPlan(settings, ROOT, tmp_path / "out").stages(HALVES):
+        assert stage.timeout_s >= 2 * stage.planned_s, stage.name
 
 
 def test_all_judges_learn_from_equally_many_candidates_a_step_of_the_same_groups(tmp_path):
@@ -275,6 +284,19 @@ def test_a_judge_is_compared_on_all_pairs_of_the_same_groups(measured):
     assert rows["GQM after SFT, expected scores"] == ["1.000", "0.250 (0.000–0.500)"]
     record = json.loads((measured.out / "judges.json").read_text())
     assert "scores" not in record["seeds"]["1"]["judges"]["sqm_expected"]["heldout"]
+
+
+def test_a_seed_that_has_not_begun_hides_nothing_of_the_others(measured):
+    shutil.rmtree(measured.out / "seed3")  # of the demo
+    plan = replace(measured, settings=RealSettings(n_seeds=3, arms=("grpo_gqm",)))
+    rows = {row[0] for row in printed(write_real(plan, HALVES, {}))}
+    assert {"consensus", "SFT", "GRPO, GQM after RLVR"} <= rows
+
+
+def test_policies_that_were_made_before_stay_in_the_record(measured):
+    write_real(replace(measured, settings=RealSettings(n_seeds=1, arms=("grpo_gqm",))), (POLICIES,), {})
+    kept = json.loads((measured.out / "policies.json").read_text())["seeds"]["1"][POLICIES]
+    assert {"sft", "grpo", "grpo_gqm"} <= kept.keys()
 
 
 def test_policies_are_shown_without_that_of_the_metric(measured):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,12 @@ def test_a_resumed_run_names_settings_that_had_other_values(tmp_path, capsys: py
     assert f"going on at step 4 of '{tmp_path}' with other values of " in told
     assert {"seed", "learning_rate"} == set(told.partition("values of ")[2].partition(":")[0].split(", "))
     assert resume(4, max_steps=4, seed=1) == ""
+
+
+def test_a_resumed_run_forgets_verdicts_on_groups_that_it_samples_again(tmp_path):
+    opinions = tmp_path / "rejudged/chrf.jsonl"
+    opinions.parent.mkdir()
+    opinions.write_text("".join(json.dumps({"step": step, "group_id": "a"}) + "\n" for step in range(1, 5)))
+    config = RLConfig(use_rule_reward=True, rule_reward="ranking", output_dir=str(tmp_path))
+    RunRecord.open(config, True, 4, first_step=3).close()
+    assert [json.loads(line)["step"] for line in opinions.read_text().splitlines()] == [1, 2]

@@ -20,7 +20,7 @@ from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
 from grrm.cli.commands.serve import serve
 from grrm.cli.commands.training import TRAINING_COMMANDS, judge_server
 from grrm.cli.commands.translate import translate
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, FiniteRange
 from grrm.entry import run_command
 
 
@@ -69,7 +69,7 @@ def completion(shell: str) -> None:
 @click.option("--memory", help="Memory per device, such as 80G: checks whether the run fits, and suggests a layout.")
 @click.option(
     "--tokens-per-second",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Throughput of all devices, to estimate hours.",
 )
 @click.option("--model", help="Folder, config.json or Qwen2.5 name of the model to plan for, instead of the file's.")
@@ -134,7 +134,7 @@ def demo(**options: Any) -> int:
 @click.option("--quick", is_flag=True, help="Go through every stage on a slice.")
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Time of each half of one seed on two idle cores; scales training steps.",
 )
 @click.option("--arms", metavar="A,B,…", help="Policies to train, of the second half.  [default: all]")

@@ -119,9 +119,12 @@ def fits(memory: Memory, limit: int) -> bool:
 
 def changes_of(config: StageConfig, layout: Layout, written: Layout) -> dict[str, str]:
     """The keys that turn a file into one of `layout`; the rows of an optimizer step stay what they are."""
-    changes, fewer = layout.changes(written), written.rows // layout.rows
-    if fewer > 1 and not isinstance(config, RLConfig):  # in RL it is derived
-        changes["gradient_accumulation_steps"] = str(fewer * config.gradient_accumulation_steps)
+    changes = layout.changes(written)
+    if not isinstance(config, RLConfig):  # in RL it is derived
+        before, now = (of.rows * of.sharding * of.data for of in (written, layout))
+        accumulated, rest = divmod(config.gradient_accumulation_steps * before, now)
+        if not rest and accumulated != config.gradient_accumulation_steps:
+            changes["gradient_accumulation_steps"] = str(accumulated)
     return changes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -243,8 +245,9 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
     text = Path(path).read_text(encoding="utf-8")
     if machine.model and shape.name.startswith("Qwen2.5-"):
         text = _of_size(text, shape.name)
-    text = _with_keys(text, parse_overrides(overrides))
-    text = _with_keys(text, changes_of(config, layout, Layout.of(config, machine.devices)))
+    older = aliases_of(type(config))
+    changed = {older.get(name, name): _in_yaml(value) for name, value in parse_overrides(overrides).items()}
+    text = _with_keys(text, changed | changes_of(config, layout, Layout.of(config, machine.devices)), older)
     header = "\n".join(row for row in text.splitlines() if not row.startswith(PLANNED))
     with atomic_path(out) as temporary:
         temporary.write_text(f"{line}\n{header}\n", encoding="utf-8")
@@ -261,10 +264,24 @@ def _of_size(text: str, name: str) -> str:
     return _SIZE.sub(renamed, text)
 
 
-def _with_keys(text: str, values: Mapping[str, str]) -> str:
-    """`text` with these values, in the lines of their keys or, for new keys, at the end."""
+def _with_keys(text: str, values: Mapping[str, str], older: Mapping[str, str]) -> str:
+    """`text` with these values, in the lines of their keys, or `older` names of them, or for new keys at the end."""
     for key, value in values.items():
-        text, n = re.subn(rf"^{key}:[^#\n]*?(\s*(#.*)?)$", rf"{key}: {value}\1", text, flags=re.MULTILINE)
+        names = "|".join([key, *(alias for alias, name in older.items() if name == key)])
+        literal = f"{key}: {value}".replace("\\", r"\\")
+        text, n = re.subn(rf"^(?:{names}):[^#\n]*?(\s*(?:#.*)?)$", literal + r"\1", text, flags=re.MULTILINE)
         if not n:
             text = f"{text.rstrip()}\n{key}: {value}\n"
     return text
+
+
+def _in_yaml(value: str) -> str:
+    """The text of an override as YAML has to have it to be read as the command line reads it."""
+    try:
+        read = yaml.safe_load(f"key: {value}")["key"]
+    except yaml.YAMLError:
+        read = None
+    is_other_text = isinstance(read, str) and read != value.strip()
+    is_no_flag = isinstance(read, bool) and value not in ("true", "false")
+    is_lost = read is None and value not in ("null", "")
+    return json.dumps(value, ensure_ascii=False) if is_other_text or is_no_flag or is_lost else value

@@ -33,9 +33,8 @@ STARTING_S = 15.0  # of a process with a model
 ROWS_S = 5.0  # of making a file of rows
 # Estimates: seconds of a step, or of a thousand groups judged, on two idle cores.
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
-RLVR_STEP_S, RL_STEP_S, SAMPLE_S = 3.0, 0.1, 0.03  # of a prompt's samples, of a sample, of a translation
-SIMILARITY_S = 0.01  # of a text
-FLOAT32_TIMES = 5.0  # on a processor without AVX-512
+RLVR_STEP_S, RL_STEP_S, SAMPLE_S, SIMILARITY_S = 3.0, 0.1, 0.03, 0.01  # of a prompt's samples, sample, output, text
+FLOAT32_TIMES, PATIENCE = 5.0, 4.0  # without AVX-512; times what is planned, before a stage is stopped
 JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 500, "gqm": 100}
 
 
@@ -59,6 +58,7 @@ class RealPlan:
             replace(stage, planned_s=stage.planned_s + more * max(0.0, stage.planned_s - STARTING_S))
             for stage in stages
         ]
+        stages = [replace(stage, timeout_s=max(stage.timeout_s, PATIENCE * stage.planned_s)) for stage in stages]
         return [replace(stage, scrap=["checkpoint-*"]) if stage.metrics else stage for stage in stages]
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 
 from grrm.demo.judge_plan import RANKING_FILE
 from grrm.demo.real_plan import PARTS, RealPlan
+from grrm.demo.real_settings import RealSettings
 from grrm.demo.results import Results, load_results, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, STOCK
 from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
@@ -69,8 +70,9 @@ def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, A
     """By seed and policy: its scores, what it gained over SFT, its curves, and how its judge followed gold."""
     seeds = {}
     for seed in plan.settings.seeds:
-        results = _results(plan, seed, (SFT, *plan.settings.arms))
-        runs = [run for run in plan.settings.arms if results.scores[SFT] and results.scores[run]]
+        arms = tuple(dict.fromkeys((*RealSettings().arms, *plan.settings.arms)))  # earlier runs may have made others
+        results = _results(plan, seed, (SFT, *arms))
+        runs = [run for run in arms if results.scores[SFT] and results.scores[run]]
         trained = {run: _policy(results, seed_folder(plan.out, seed) / run, run, seed) for run in runs}
         folder, of_sft = seed_folder(plan.out, seed), results.scores[SFT]
         before = {SFT: {"scores": _figures(of_sft[seed], folder, SFT)}} if of_sft else {}

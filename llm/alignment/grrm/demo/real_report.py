@@ -66,14 +66,21 @@ def _save(folder: Path, pictures: Sequence[Picture]) -> None:
 
 
 def common(record: Record, half: str) -> list[str]:
-    """The judges or policies that every seed has; where stages ended early there are fewer."""
-    first, *others = (of_seed[half] for of_seed in record["seeds"].values())
-    return [name for name in first if all(name in other for other in others)]
+    """The judges, or chosen policies, that every begun seed has; where stages ended early there are fewer."""
+    first, *others = begun(record, half)
+    chosen = (SFT, *record["settings"]["arms"]) if half == POLICIES else first
+    return [name for name in first if name in chosen and all(name in other for other in others)]
+
+
+def begun(record: Record, half: str) -> list[Record]:
+    """The seeds' parts of a half, without those that have nothing yet, or SFT alone; all where none has more."""
+    of_seeds = [of_seed[half] for of_seed in record["seeds"].values()]
+    return [of_seed for of_seed in of_seeds if of_seed.keys() - {SFT}] or of_seeds
 
 
 def figure(record: Record, judge: str, key: str, of_set: str = "heldout") -> dict[str, Any] | None:
     """`over_seeds` of a judge's number, with its interval where there is one seed; None where it is not defined."""
-    values = [of_seed[JUDGES][judge][of_set].get(key) for of_seed in record["seeds"].values()]
+    values = [of_seed[judge][of_set].get(key) for of_seed in begun(record, JUDGES)]
     if any(value is None for value in values):
         return None
     means = [value["mean"] if isinstance(value, Mapping) else value for value in values]
@@ -114,7 +121,7 @@ def policies_table(record: Record) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for run in common(record, POLICIES):
-        seeds = [of_seed[POLICIES][run] for of_seed in record["seeds"].values()]
+        seeds = [of_seed[run] for of_seed in begun(record, POLICIES)]
         scores = [seed["scores"] for seed in seeds]
         gains = [_gain(seeds, *keys) for keys in (("gain", "interval"), ("greedy_gain", "greedy_interval"))]
         bleu = [statistics.fmean(of_seed["greedy"]["bleu"].values()) for of_seed in scores]
@@ -188,7 +195,7 @@ def judges_picture(record: Record) -> list[Picture]:
 def policies_pictures(record: Record) -> list[Picture]:
     """Gains of the policies, and how each judge follows gold while its policy moves."""
     runs = [run for run in common(record, POLICIES) if run != SFT]
-    seeds_of_run = {run: [of_seed[POLICIES][run] for of_seed in record["seeds"].values()] for run in runs}
+    seeds_of_run = {run: [of_seed[run] for of_seed in begun(record, POLICIES)] for run in runs}
 
     def draw(axes: Axes, theme: Theme) -> None:
         for row, (key, label) in enumerate((("gain", "sampled"), ("greedy_gain", "greedy"))):

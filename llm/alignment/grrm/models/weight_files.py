@@ -23,7 +23,9 @@ def weight_files(directory: Path) -> list[Path]:
     Raises UserError when there are none. Pickled weights (*.pdparams, *.bin) can run code when they are loaded and are
     refused.
     """
-    names = sorted(file.name for file in directory.glob("*.safetensors") if file.is_file())  # a pipe would be waited for
+    names = sorted(
+        file.name for file in directory.glob("*.safetensors") if file.is_file()
+    )  # a pipe would be waited for
     files = [directory / name for name in names if not name.startswith(_BESIDE_WEIGHTS)]
     if not files:
         raise _no_weights(directory)

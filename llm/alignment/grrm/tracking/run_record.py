@@ -17,7 +17,8 @@ from grrm.config.keys.reward import RecordConfig
 from grrm.config.keys.rollout import RolloutServersConfig
 from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress, show_groups
-from grrm.tracking.metrics_log import MetricsLog
+from grrm.tracking.metrics_log import MetricsLog, StepLines
+from grrm.tracking.report.selection import FOLDER as REJUDGED
 from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_arguments
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
@@ -70,6 +71,8 @@ class RunRecord:
             settings = config.model_dump(mode="json", exclude={"wandb_api_key"})
             dump.write_arguments(settings)
             _tell_changed(folder, settings, first_step)
+        for path in (folder / REJUDGED).glob("*.jsonl"):
+            StepLines(path, first_step)  # verdicts on groups that are sampled again
         return cls(
             metrics_log=MetricsLog(folder, first_step if first_step > 1 else 0),  # step 0: evaluated before the first
             dump=dump,

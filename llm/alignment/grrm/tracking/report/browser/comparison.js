@@ -40,7 +40,7 @@ function column(group, other, name) {
     .map((sample) =>
       el(
         "li",
-        { lang: language },
+        { lang: language, dir: "auto" },
         el(
           "span",
           { class: "mark" },
@@ -78,8 +78,10 @@ function comparedCard({ pair, change }) {
       "dl",
       {},
       el("dt", {}, t("source")),
-      el("dd", { lang: prompt.src_lang }, prompt.source),
-      prompt.reference ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang }, prompt.reference)] : null,
+      el("dd", { lang: prompt.src_lang, dir: "auto" }, prompt.source),
+      prompt.reference
+        ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang, dir: "auto" }, prompt.reference)]
+        : null,
     ),
     el("div", { class: "columns" }, column(pair[0], null, name), column(pair[1], pair[0], name)),
   );

@@ -89,7 +89,7 @@ function sampleRow(group, sample) {
     {},
     el(
       "td",
-      { class: "text", lang: language },
+      { class: "text", lang: language, dir: "auto" },
       sample.parsed ? null : el("span", { class: "none" }, t("no_translation"), " "),
       sample.text,
       sample.n > 1 ? el("span", { class: "soft" }, ` ×${sample.n}`) : null,
@@ -154,8 +154,10 @@ function groupCard(group) {
       "dl",
       {},
       el("dt", {}, t("source")),
-      el("dd", { lang: prompt.src_lang }, prompt.source),
-      prompt.reference ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang }, prompt.reference)] : null,
+      el("dd", { lang: prompt.src_lang, dir: "auto" }, prompt.source),
+      prompt.reference
+        ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang, dir: "auto" }, prompt.reference)]
+        : null,
     ),
     samplesTable(group),
     group.analysis
