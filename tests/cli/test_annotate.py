@@ -13,6 +13,8 @@ from support.dumped_run import config_of, write_run
 
 from grrm.data.converters.gqm import taught_analysis
 from grrm.data.converters.groups import read_groups
+from grrm.evaluation.annotation.gold import gold_groups, merged_scores
+from grrm.evaluation.annotation.intake import Annotation
 
 WAVE = "🌊 the river"
 
@@ -274,3 +276,14 @@ def test_options_that_cannot_work(tmp_path):
     assert "has no column nowhere" in mistake("export", rows, "--page", tmp_path / "p.html", "--score-key", "nowhere")
     unjudged = write_lines(tmp_path / "u.jsonl", [row(0, "a", "b")])
     assert "--choose random" in mistake("export", unjudged, "--page", tmp_path / "p.html")
+
+
+def test_equal_texts_keep_their_own_scores_and_errors():
+    task = {"group_id": "a", "src_text": "same", "src_lang": "en", "trg_lang": "de"}
+    error = {"start": 0, "end": 2, "severity": "major"}
+    texts, scores, spans = ["gleich", "gleich", "anders"], [90, 20, 50], [[], [error], []]
+    first = {**task, "mt_texts": texts, "scores": scores, "spans": spans, "annotator": "x"}
+    second = {**task, "mt_texts": texts[::-1], "scores": [50, 90, 20], "spans": [[], [], []], "annotator": "y"}
+    (group,) = gold_groups([Annotation.model_validate(one) for one in (first, second)])
+    assert merged_scores([group]) == [[9.0, 2.0, 5.0]]
+    assert [len(of_candidate) for of_candidate in group.spans] == [0, 1, 0]

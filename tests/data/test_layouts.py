@@ -351,6 +351,16 @@ def test_a_folder_of_several_splits_or_kinds_is_refused(tmp_path):
         list(iter_raw_rows(tmp_path))
 
 
+def test_shards_of_json_may_have_keys_that_others_have_not(tmp_path):
+    for name, more in (("a", {}), ("b", {"note": "x"})):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row | more) + "\n" for row in DICTS))
+    assert open_table(tmp_path).names == (*COLUMNS, "note")
+    assert len(list(iter_raw_rows(tmp_path))) == 2 * len(ROWS)
+    (tmp_path / "b.jsonl").write_text('{"src": "a", "tgt": "b"}\n')
+    with pytest.raises(UserError, match="give a folder of files with the same ones"):
+        open_table(tmp_path)
+
+
 def test_the_splits_of_a_saved_data_set_are_named(tmp_path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     with pytest.raises(UserError, match=r"has the splits train, test; give one of them, such as .*train"):

@@ -24,7 +24,7 @@ from grrm.demo import real_runner
 from grrm.demo.execution import StageFailure
 from grrm.demo.real_plan import PARTS, RealPlan, settings_for
 from grrm.demo.real_record import judge_curve
-from grrm.demo.real_report import write_real
+from grrm.demo.real_report import common, write_real
 from grrm.demo.real_settings import GRPO_EMBEDDING, HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.results import scores_file
 from grrm.demo.similarity import SIMILARITY_FILE, similarities
@@ -291,6 +291,11 @@ def test_a_seed_that_has_not_begun_hides_nothing_of_the_others(measured):
     plan = replace(measured, settings=RealSettings(n_seeds=3, arms=("grpo_gqm",)))
     rows = {row[0] for row in printed(write_real(plan, HALVES, {}))}
     assert {"consensus", "SFT", "GRPO, GQM after RLVR"} <= rows
+
+
+def test_a_seed_with_policies_of_before_alone_hides_nothing_either() -> None:
+    seeds = {"1": {POLICIES: {"sft": {}, "grpo": {}, "grpo_gqm": {}}}, "2": {POLICIES: {"sft": {}, "grpo": {}}}}
+    assert common({"seeds": seeds, "settings": {"arms": ["grpo_gqm"]}}, POLICIES) == ["sft", "grpo_gqm"]
 
 
 def test_policies_that_were_made_before_stay_in_the_record(measured):

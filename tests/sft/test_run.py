@@ -102,6 +102,9 @@ def test_a_run_on_other_rows_or_of_another_stage_is_not_gone_on_with(
     told = ends_with_a_sentence(lambda: train([*overrides, "--max_steps", "6"]), capsys)
     assert "checkpoint-4' is of a run on 10 rows of sft.jsonl (" in told
     assert "and this one is on 11 rows of sft.jsonl (" in told
+    elsewhere = ["--resume_from_checkpoint", str(record.parent), "--output_dir", str(tmp_path / "other")]
+    told = ends_with_a_sentence(lambda: train([*overrides, *elsewhere, "--max_steps", "6"]), capsys)
+    assert "remove resume_from_checkpoint, or give it as the model to start from its weights" in told
     train([*overrides, "--max_steps", "1", "--overwrite_output_dir", "true"])
     for path in (tmp_path / "out").glob("checkpoint-*/grrm.json"):
         path.unlink()

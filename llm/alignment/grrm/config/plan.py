@@ -275,13 +275,15 @@ def _with_keys(text: str, values: Mapping[str, str], older: Mapping[str, str]) -
     return text
 
 
+_NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")  # in YAML as elsewhere, which 010 and 1:30 are not
+
+
 def _in_yaml(value: str) -> str:
     """The text of an override as YAML has to have it to be read as the command line reads it."""
     try:
         read = yaml.safe_load(f"key: {value}")["key"]
     except yaml.YAMLError:
         read = None
-    is_other_text = isinstance(read, str) and read != value.strip()
-    is_no_flag = isinstance(read, bool) and value not in ("true", "false")
-    is_lost = read is None and value not in ("null", "")
-    return json.dumps(value, ensure_ascii=False) if is_other_text or is_no_flag or is_lost else value
+    means_the_same = value in ("true", "false", "null", "") or isinstance(read, list | dict) or read == value.strip()
+    means_the_same |= isinstance(read, int | float) and _NUMBER.fullmatch(value.strip()) is not None
+    return value if means_the_same else json.dumps(value, ensure_ascii=False)

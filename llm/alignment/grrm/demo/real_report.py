@@ -73,9 +73,10 @@ def common(record: Record, half: str) -> list[str]:
 
 
 def begun(record: Record, half: str) -> list[Record]:
-    """The seeds' parts of a half, without those that have nothing yet, or SFT alone; all where none has more."""
+    """The seeds' parts of a half, without those that have none of its judges or chosen policies; all where none has."""
     of_seeds = [of_seed[half] for of_seed in record["seeds"].values()]
-    return [of_seed for of_seed in of_seeds if of_seed.keys() - {SFT}] or of_seeds
+    chosen = {*record["settings"]["arms"]} if half == POLICIES else {name for of_seed in of_seeds for name in of_seed}
+    return [of_seed for of_seed in of_seeds if of_seed.keys() & chosen] or of_seeds
 
 
 def figure(record: Record, judge: str, key: str, of_set: str = "heldout") -> dict[str, Any] | None:

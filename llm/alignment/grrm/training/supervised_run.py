@@ -94,15 +94,15 @@ class StageRun:
         is_finished = not self.args.overwrite_output_dir and (folder / MARKER).is_file()
         earlier = resume_point(self.args) or (folder if is_finished else None)
         before = read_trained_with(earlier).data[-1:] if earlier else ()
+        remedy = "name another output_dir, or set overwrite_output_dir to start over"
+        if self.args.resume_from_checkpoint:
+            remedy = "remove resume_from_checkpoint, or give it as the model to start from its weights"
         for file in before:
             rows, ours = (f"{of.rows} rows of {of.file} ({of.sha256[:8]})" for of in (file, own))
             if file.stage != own.stage:
                 rows, ours = (f"the stage {of.stage}" for of in (file, own))
             if rows != ours:
-                raise UserError(
-                    f"'{earlier}' is of a run on {rows}, and this one is on {ours}: name another output_dir, or set "
-                    "overwrite_output_dir to start over"
-                )
+                raise UserError(f"'{earlier}' is of a run on {rows}, and this one is on {ours}: {remedy}")
 
     def check_checkpoint(self, state: dict[str, Any], *, is_trained: bool, updates_per_rollout: int = 1) -> None:
         """Raises UserError for a checkpoint that these arguments cannot go on with, unless nothing is left to train."""

@@ -61,11 +61,11 @@ def relative_groups(
     for number, group in zip(intake.numbers(), intake.table.to_pylist(), strict=True):
         for members in _dealt(len(group["scores"]), group_size, rng):
             gold = [group["scores"][index] for index in members]
-            new = spread_scores(gold, top_score)
-            if new is None:
+            new = [int(score) for score in gold] if keep_scores else spread_scores(gold, top_score)
+            if new is None or len({*new}) < 2:
                 rejected.append(RejectedRow(number, "all its scores are the same"))
                 continue
-            scores = dict(zip(members, map(int, gold) if keep_scores else new, strict=True))
+            scores = dict(zip(members, new, strict=True))
             for order in _orders(members, orders, rng):
                 texts = [group["mt_texts"][index] for index in order]
                 copied = [group[name] for name in COLUMNS]

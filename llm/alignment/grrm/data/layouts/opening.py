@@ -86,16 +86,18 @@ def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> R
         raise UserError(f"{folder} has the splits {', '.join(names)}; give one of them, such as {folder / names[0]}")
     tables = [open_table(path, src_lang=src_lang, trg_lang=trg_lang) for path in _shards(folder)]
     for table in tables[1:]:
-        if set(table.names) != set(tables[0].names):
-            names = [f"{', '.join(shard.names)} in {shard.name}" for shard in (tables[0], table)]
-            raise UserError(f"{folder} has columns {' and '.join(names)}; give a folder of files with the same ones")
+        differ, has_columns = {*table.names} ^ {*tables[0].names}, table.schema is not None
+        if differ and (has_columns or not {*table.names} & {*tables[0].names}):  # keys of JSON may be rare
+            shards = [f"{', '.join(shard.names)} in {shard.name}" for shard in (tables[0], table)]
+            raise UserError(f"{folder} has columns {' and '.join(shards)}; give a folder of files with the same ones")
     counts = [table.n_rows for table in tables]
 
     def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
         return chain.from_iterable(table.read(columns) for table in tables)
 
     total = None if None in counts else sum(count or 0 for count in counts)
-    return RowTable(str(folder), tables[0].names, rows, total, tables[0].schema)
+    every = tuple(dict.fromkeys(name for table in tables for name in table.names))
+    return RowTable(str(folder), every, rows, total, tables[0].schema)
 
 
 def _described(path: Path, read: Callable[[Any], list[Described]]) -> list[Described]:

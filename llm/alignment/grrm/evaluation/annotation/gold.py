@@ -87,7 +87,10 @@ def _merged(own: Mapping[str, Annotation]) -> AnnotatedGroup:
     task = next(iter(own.values()))
     scores, spans = [], [[] for _ in task.mt_texts]  # type: list[list[float | None]], list[list[dict[str, Any]]]
     for name, annotation in own.items():
-        order = [annotation.mt_texts.index(text) for text in task.mt_texts]
+        positions: dict[str, list[int]] = {}
+        for at, text in reversed([*enumerate(annotation.mt_texts)]):
+            positions.setdefault(text, []).append(at)
+        order = [positions[text].pop() for text in task.mt_texts]  # equal texts in the order in which they stand
         scores.append([annotation.scores[at] for at in order])
         for into, at in zip(spans, order, strict=True):
             into += [{**span.model_dump(), "annotator": name} for span in annotation.spans[at]]
