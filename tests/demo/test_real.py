@@ -346,6 +346,14 @@ def test_a_run_that_was_stopped_shows_and_keeps_what_it_has(measured, monkeypatc
     assert json.loads((measured.out / "judges.json").read_text())["seeds"]["1"]["judges"]
 
 
+def test_a_fresh_run_that_is_stopped_shows_nothing_of_the_one_before(measured, monkeypatch, capsys):
+    (measured.out / "stages").mkdir()
+    monkeypatch.setattr(real_runner, "run_stages", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    real_runner.run_halves(measured.settings, (JUDGES,), fresh=True, out=measured.out)
+    assert "Judges on held-out groups" not in capsys.readouterr().out
+    assert list(measured.out.glob("seed*/grpo/*"))  # of the other half
+
+
 def test_fresh_starts_a_half_over_and_leaves_the_other(tmp_path, monkeypatch):
     out = tmp_path / "out"
     for name in ("seed1-gqm", "seed1-grpo"):

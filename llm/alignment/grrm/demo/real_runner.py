@@ -73,6 +73,8 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
             require_judges(plan)
         for stage in stages if fresh else ():
             Marks(out / "stages").forget(stage)
+            for path in stage.outputs:  # so that a run that ends early shows no earlier results as its own
+                path.unlink(missing_ok=True)
         seconds: dict[str, float] = {}
         try:
             seconds = run_stages(stages, settings, root, out, console)
