@@ -101,7 +101,7 @@ class StageRun:
             rows, ours = (f"{of.rows} rows of {of.file} ({of.sha256[:8]})" for of in (file, own))
             if file.stage != own.stage:
                 rows, ours = (f"the stage {of.stage}" for of in (file, own))
-            if rows != ours:
+            if (file.stage, file.sha256, file.rows) != (own.stage, own.sha256, own.rows):  # a copy of the file will do
                 raise UserError(f"'{earlier}' is of a run on {rows}, and this one is on {ours}: {remedy}")
 
     def check_checkpoint(self, state: dict[str, Any], *, is_trained: bool, updates_per_rollout: int = 1) -> None:
