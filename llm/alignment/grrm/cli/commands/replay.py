@@ -16,7 +16,6 @@ from grrm.errors import UserError
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
 
-STARTUP_S = 15.0  # in which a reward server has to be ready
 SHOWN = 5  # differences
 
 
@@ -69,6 +68,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
     from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
     from grrm.rl.replay import dumped_steps
+    from grrm.rl.reward_sources import STARTUP_S
     from grrm.tracking.console import StepProgress
     from grrm.tracking.report.selection import write_opinions
     from grrm.tracking.rollout_dump import group_of, lacks_verdict
