@@ -120,8 +120,15 @@ def repeated_prompts(plan: BatchPlan, n_prompts: int) -> str | None:
     )
 
 
-def batches_of_epoch(settings: LengthConfig, data_ranks: int, n_examples: int) -> int:
-    """Micro-batches of a data rank in an epoch; Trainer accumulates no more of them into an optimizer step."""
+def accumulated_micro_batches(settings: LengthConfig, data_ranks: int, n_examples: int) -> int:
+    """`gradient_accumulation_steps`, or the micro-batches of a data rank in an epoch where there are fewer, as Trainer.
+
+    1 where there is none.
+    """
+    return max(1, min(settings.gradient_accumulation_steps, _batches_of_epoch(settings, data_ranks, n_examples)))
+
+
+def _batches_of_epoch(settings: LengthConfig, data_ranks: int, n_examples: int) -> int:
     batches = math.ceil(n_examples / data_ranks) / settings.per_device_train_batch_size
     return math.floor(batches) if settings.dataloader_drop_last else math.ceil(batches)
 
@@ -133,7 +140,7 @@ def supervised_steps(settings: LengthConfig, data_ranks: int, n_examples: int) -
     """
     if settings.max_steps > 0:
         return int(settings.max_steps)
-    n_batches, epochs = batches_of_epoch(settings, data_ranks, n_examples), settings.num_train_epochs
+    n_batches, epochs = _batches_of_epoch(settings, data_ranks, n_examples), settings.num_train_epochs
     steps = int(max(n_batches // settings.gradient_accumulation_steps, 1) * epochs) if n_batches else 0
     if steps < 1:
         raise UserError(

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from grrm.config.batch_plan import BatchPlan, batches_of_epoch, repeated_prompts, supervised_steps
+from grrm.config.batch_plan import BatchPlan, accumulated_micro_batches, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
 from grrm.config.key import aliases_of, keys_of
 from grrm.config.layout import Layout
@@ -103,7 +103,7 @@ def supervised_rows(config: Supervised, data_ranks: int, n_rows: int | None) -> 
     rows = config.per_device_train_batch_size
     accumulated = config.gradient_accumulation_steps
     if n_rows is not None:
-        accumulated = max(1, min(accumulated, batches_of_epoch(config, data_ranks, n_rows)))
+        accumulated = accumulated_micro_batches(config, data_ranks, n_rows)
     per_step = rows * accumulated * data_ranks
     steps = None if n_rows is None else supervised_steps(config, data_ranks, n_rows)
     steps = config.max_steps if config.max_steps > 0 else steps

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from grrm.config import RewardModelConfig, SFTConfig
-from grrm.config.batch_plan import batches_of_epoch, supervised_steps
+from grrm.config.batch_plan import accumulated_micro_batches, supervised_steps
 from grrm.config.stage_config import DPOConfig, RLConfig
 from grrm.config.training_arguments import StageArguments, training_arguments
 from grrm.data.held_out import held_out_split
@@ -146,9 +146,8 @@ class SupervisedRun(StageRun):
         self.check_same_rows(self.file)
         n_ranks = self.args.dataset_world_size
         self.args.max_steps = supervised_steps(self.args, n_ranks, n_rows)
-        n_batches = max(1, batches_of_epoch(self.args, n_ranks, n_rows))
         # As Trainer would only once it trains, after the checkpoint has been compared with these arguments.
-        self.args.gradient_accumulation_steps = min(self.args.gradient_accumulation_steps, n_batches)
+        self.args.gradient_accumulation_steps = accumulated_micro_batches(self.args, n_ranks, n_rows)
         if self.is_over():
             return False
         state = self.find_checkpoint()
