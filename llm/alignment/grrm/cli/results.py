@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grrm.cli.records import Records
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import atomic_path, json_bytes
 from grrm.errors import UserError
 from grrm.tracking.console import printable
 
@@ -61,20 +60,7 @@ def result_sink(
 
 def json_line(row: Mapping[str, Any]) -> bytes:
     """One line of JSON in UTF-8, escaped where the text holds half a character."""
-    return _json(row, default=str)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` as an indented JSON file in one step, escaped as by `json_line`."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(_json(content, indent=1))
-
-
-def _json(content: Any, **form: Any) -> bytes:
-    try:
-        return (json.dumps(content, ensure_ascii=False, **form) + "\n").encode()
-    except UnicodeEncodeError:
-        return (json.dumps(content, **form) + "\n").encode()
+    return json_bytes(row, default=str)
 
 
 def show_table(

@@ -35,7 +35,7 @@ from grrm.config.problems import Problems
 from grrm.config.rollout_checks import held_out_rows
 from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.stages import STAGES, Stage
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_bytes
 from grrm.data.layouts.arrow_files import open_parquet
 from grrm.errors import UserError
 
@@ -249,8 +249,7 @@ def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[st
     changed = {older.get(name, name): _in_yaml(value) for name, value in parse_overrides(overrides).items()}
     text = _with_keys(text, changed | changes_of(config, layout, Layout.of(config, machine.devices)), older)
     header = "\n".join(row for row in text.splitlines() if not row.startswith(PLANNED))
-    with atomic_path(out) as temporary:
-        temporary.write_text(f"{line}\n{header}\n", encoding="utf-8")
+    write_bytes(out, f"{line}\n{header}\n".encode())
     return line
 
 

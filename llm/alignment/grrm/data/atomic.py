@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from grrm.errors import UserError
 
@@ -23,6 +25,25 @@ def atomic_path(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all. Errors as in `atomic_path`."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json(path: Path, content: Any, **form: Any) -> None:
+    """Write `content` as a JSON file, as `json_bytes`, that appears whole or not at all."""
+    write_bytes(path, json_bytes(content, **{"indent": 1, **form}))
+
+
+def json_bytes(content: Any, **form: Any) -> bytes:
+    """JSON in UTF-8 and a line feed, escaped where a text holds half a character; `form` is for `json.dumps`."""
+    try:
+        return (json.dumps(content, ensure_ascii=False, **form) + "\n").encode()
+    except UnicodeEncodeError:
+        return (json.dumps(content, **form) + "\n").encode()
 
 
 def check_writable(path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.data.convert import render_prompt
 from grrm.data.converters.sqm import question_and_criteria
 from grrm.data.parquet import read_rows
@@ -56,9 +56,9 @@ def train_bpe(texts: Iterable[str], out_dir: Path, vocab_size: int = 2048, frame
     tokenizer.train_from_iterator(chain((first,), iterator), _trainer(vocab_size - len(frames)))
     # Special, so that decoding drops the control tokens in them with the others.
     tokenizer.add_special_tokens([AddedToken(frame, normalized=False, special=True) for frame in frames])
-    _write(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
-    _write(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
-    _write(out_dir / "tokenizer_config.json", _config(tokenizer, frames))
+    write_json(out_dir / "tokenizer.json", json.loads(tokenizer.to_str()))
+    write_json(out_dir / "special_tokens_map.json", {"eos_token": EOS, "pad_token": PAD})
+    write_json(out_dir / "tokenizer_config.json", _config(tokenizer, frames))
     return out_dir
 
 
@@ -141,8 +141,3 @@ def _config(tokenizer: Tokenizer, frames: Sequence[str]) -> dict[str, Any]:
 def _added(tokenizer: Tokenizer, tokens: Sequence[str]) -> dict[str, Any]:
     mark = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
     return {str(tokenizer.token_to_id(token)): {"content": token, **mark} for token in tokens}
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from rich.table import Table
 
+from grrm.data.atomic import write_bytes
 from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_picture
 from grrm.demo.real_plan import RealPlan
 from grrm.demo.real_record import judges_record, policies_record
@@ -19,7 +20,6 @@ from grrm.demo.real_settings import JUDGES, POLICIES
 from grrm.demo.results import over_seeds
 from grrm.demo.settings import SFT, title_of
 from grrm.demo.stages import write_json
-from grrm.tracking.report.page import write_bytes
 
 Record = Mapping[str, Any]
 # Columns of a judge: what the record calls them, the factor, the digits.

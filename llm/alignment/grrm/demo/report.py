@@ -10,12 +10,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from grrm.data.atomic import write_bytes
 from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture, inline
 from grrm.demo.results import Results, load_results, mean_curve, policy_figures, ranking_figures, show_figure, summarise
 from grrm.demo.samples import pick_groups, pick_samples
 from grrm.demo.settings import GRPO_RANKER, RANKERS, SFT, TITLES, DemoSettings, Settings
 from grrm.demo.stages import write_json
-from grrm.tracking.report.page import page_environment, write_bytes
+from grrm.tracking.report.page import page_environment
 
 _LOGARITHMIC = ("logprob_gap",)  # its mean and its maximum lie orders of magnitude apart
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grrm.data.atomic import atomic_path
+from grrm.data import atomic
+from grrm.data.downloads import sha256_of
 
 SERVER_PLACEHOLDER = "{reward_server}"
 
@@ -144,8 +145,7 @@ def fingerprint_of(stage: Stage, placeholders: Mapping[str, str]) -> str:
 def digest_of(path: Path) -> str:
     """SHA-256 of a file, or of the names and contents of all files below a folder (hidden ones left out)."""
     if not path.is_dir():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha(file)
+        return sha256_of(path)
     digest = hashlib.sha256()
     files = (entry for entry in path.rglob("*") if entry.is_file() and not entry.name.startswith("."))
     for entry in sorted(files):
@@ -155,15 +155,7 @@ def digest_of(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON; the file appears whole or not at all."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _sha(file: Any) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
+    atomic.write_json(path, value, allow_nan=False)
 
 
 def _read(path: Path) -> Mark | None:

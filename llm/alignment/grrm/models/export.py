@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.data.atomic import write_json
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, rotary_overrides
 from grrm.models.shards import (
@@ -26,7 +27,6 @@ from grrm.models.shards import (
     check_new,
     new_folder,
     read_pickled,
-    write_json,
     write_weights,
 )
 from grrm.models.trained_with import RECORD_FILE
@@ -108,12 +108,11 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
         tokenizer = load_tokenizer(run)
         names = ("bos_token_id", "eos_token_id", "pad_token_id")
         tokens = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name, None) is not None}
-        write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens)
+        write_json(folder / "config.json", transformers_config(config, raw, dtype) | tokens, indent=2)
         if card:
             (folder / "README.md").write_text(card, encoding="utf-8")
-        write_json(
-            folder / "generation_config.json", tokens | {"eos_token_id": reply_ends(tokenizer), "do_sample": True}
-        )
+        sampling = tokens | {"eos_token_id": reply_ends(tokenizer), "do_sample": True}
+        write_json(folder / "generation_config.json", sampling, indent=2)
     return sorted(file.name for file in out.iterdir())
 
 

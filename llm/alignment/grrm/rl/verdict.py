@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import atomic_path, write_json
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import TranslatedPrompt
 from grrm.evaluation.verdict import Verdict, verdict_of
@@ -67,8 +67,7 @@ def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, has_re
         between = f"before the first step and after step {last_step}"
         return [f"no verdict: {error} {between}", *verdict_lines(output_dir)]
     content = {**verdict.to_json(), "model": str(output_dir), "next": next_commands(output_dir)}
-    with atomic_path(Path(output_dir) / VERDICT_FILE) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(Path(output_dir) / VERDICT_FILE, content, indent=2)
     return verdict_lines(output_dir)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import span_fields, spans_of_fields
@@ -235,8 +235,7 @@ class RolloutDump:
         """Keep the settings that the steps from `first_step` on were made with; a resumed run may have others."""
         _remove_from(self.folder, _ARGUMENTS.format("*"), self.first_step)
         path = self.folder / _ARGUMENTS.format(f"{self.first_step:08d}")
-        with atomic_path(path) as temporary:
-            temporary.write_text(json.dumps(dict(arguments), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(path, dict(arguments))
 
     def write(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Write the `group_record`s of one step; they are on disk when this returns. No records, no file.

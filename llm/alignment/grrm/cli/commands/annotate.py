@@ -62,8 +62,7 @@ def export_groups(
     ROWS is the output folder of an RL run, whose rollouts and rejudged verdicts are read, or what `grrm rank` wrote;
     other judges' scores are columns that --score-key names, repeated for several. People do not see scores.
     """
-    from grrm.cli.results import write_json
-    from grrm.data.atomic import check_writable
+    from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.annotation.campaign import page_data, pearmut_campaign
     from grrm.evaluation.annotation.tasks import choose, distinct, with_context
     from grrm.tracking.report.page import write_annotation_page
@@ -182,8 +181,8 @@ def import_annotations(
     from dataclasses import asdict
 
     from grrm.cli.reports import mean_and_interval
-    from grrm.cli.results import show_table, write_json
-    from grrm.data.atomic import check_writable
+    from grrm.cli.results import show_table
+    from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.annotation.gold import gold_groups, merged_scores, people_agreement, write_gold
     from grrm.evaluation.annotation.intake import read_annotations
 

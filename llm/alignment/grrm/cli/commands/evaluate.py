@@ -73,8 +73,7 @@ def mt(
     their own, which `grrm scorer install` makes.
     """
     from grrm.cli.records import read_records, text, text_or_none
-    from grrm.cli.results import write_json
-    from grrm.data.atomic import check_writable
+    from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.mt_scores import score_translations
     from grrm.gqm.groups import TranslationTask
 

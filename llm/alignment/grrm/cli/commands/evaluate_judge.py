@@ -85,8 +85,7 @@ def judge(
     --scores are compared. Beside the judges stand consensus, chrF and BLEU, sentinels that see lengths only, and the
     agreement of each annotator with the others. Judges of one cluster do not differ significantly.
     """
-    from grrm.cli.results import write_json
-    from grrm.data.atomic import check_writable
+    from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.human_gold.card import card_rows, mean_rows
     from grrm.evaluation.human_gold.mtme_folder import write_segment_scores
     from grrm.tracking.model_card import JUDGE_CARD_FORMAT

@@ -94,8 +94,7 @@ def ranking(
     can use; consensus, which needs no model, stands beside them.
     """
     from grrm.cli.judged_files import consensus_beside, judge_names, on_the_same_rows, read_judged
-    from grrm.cli.results import write_json
-    from grrm.data.atomic import check_writable
+    from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.ranking import accuracy_difference
 
     if json_file:

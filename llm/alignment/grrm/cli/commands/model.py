@@ -10,7 +10,7 @@ import click
 
 import grrm
 from grrm.cli.options import FILE
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_bytes
 from grrm.errors import UserError
 
 
@@ -112,6 +112,5 @@ def copy_files(files: dict[Path, Path], folder: Path, force: bool) -> int:
         )
     missing = [path for path in contents if path not in there or path in differing]
     for path in missing:
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(contents[path])
+        write_bytes(path, contents[path])
     return len(missing)

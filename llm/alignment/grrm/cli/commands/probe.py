@@ -64,8 +64,7 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     policy would find first.
     """
     from grrm.cli.judged_files import CONSENSUS
-    from grrm.cli.results import write_json
-    from grrm.data.atomic import check_writable
+    from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.probes.measure import measure, probe_groups
     from grrm.evaluation.probes.perturb import PROBES
     from grrm.evaluation.probes.rows import choose_rows, shuffled_rows

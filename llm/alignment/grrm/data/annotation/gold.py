@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.errors import UserError
 
 TOP = 10
@@ -54,8 +54,7 @@ class GoldScale:
 
     def save(self, path: Path) -> None:
         """Write the bounds as JSON."""
-        with atomic_path(path) as temporary:
-            temporary.write_text(json.dumps({"bounds": list(self.bounds)}, indent=2) + "\n", encoding="utf-8")
+        write_json(path, {"bounds": list(self.bounds)}, indent=2)
 
     def score(self, chrf: float) -> int:
         """0 to 10."""

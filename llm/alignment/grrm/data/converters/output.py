@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import atomic_path, write_json
 from grrm.data.documents import location_fields
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.data.layouts.user_rows import DOCUMENT, POSITION
@@ -139,8 +139,7 @@ def enter_dataset(conversations: Path) -> Path:
         "columns": {"messages": "messages"},
         "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"},
     }
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(path, entries, indent=2)
     return path
 
 

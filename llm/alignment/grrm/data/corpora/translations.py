@@ -6,7 +6,6 @@ settings never shows in training what this one holds out.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.data.corpora.pairs import CorpusFiles, write_corpus
 from grrm.data.corpora.phrase import Side, hash_fraction
 from grrm.data.parquet import SCHEMA
@@ -124,7 +123,8 @@ def write_translations(
     if not sides["train"]:
         raise UserError(f"no translation of {source.corpus} is left with these settings: allow more words or pairs")
     files = write_corpus(out_dir, sides["train"], sides["heldout"], sides["dev"], schema)
-    _write_source(out_dir, source, {side: _counts(sides[side]) for side in SIDES})
+    counts = {side: _counts(sides[side]) for side in SIDES}
+    write_json(out_dir / "source.json", asdict(source) | {"rows": counts}, indent=2)
     return files
 
 
@@ -135,9 +135,3 @@ def _letters(row: Sequence[Any]) -> set[str]:
 def _counts(rows: Sequence[Any]) -> dict[str, int]:
     pairs = [f"{row[2]}-{row[3]}" for row in rows]
     return {pair: pairs.count(pair) for pair in sorted(set(pairs))}
-
-
-def _write_source(folder: Path, source: Source, counts: Mapping[str, Mapping[str, int]]) -> None:
-    with atomic_path(folder / "source.json") as temporary:
-        content = json.dumps(asdict(source) | {"rows": counts}, indent=2, ensure_ascii=False)
-        temporary.write_text(content + "\n", encoding="utf-8")

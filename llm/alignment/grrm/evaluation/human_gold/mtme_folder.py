@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_bytes
 from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import sound_rows
 from grrm.data.layouts.text_files import lines_of
@@ -154,8 +154,7 @@ def write_segment_scores(path: Path, systems: Sequence[str], scores_PG: Floats) 
         for system, scores in zip(systems, scores_PG.T.tolist(), strict=True)
         for score in scores
     ]
-    with atomic_path(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
+    write_bytes(path, "".join(lines).encode())
 
 
 def scores_of(scores: dict[str, Floats], systems: Sequence[str], n_sources: int, what: str) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_bytes
 from grrm.gqm.languages import display_name
 from grrm.tracking.console import format_seconds
 
@@ -69,12 +69,6 @@ def scripted_page(title: str, data: Any, script: Markup, style: Markup) -> str:
             style_hash=policy_hash(style),
         )
     )
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all."""
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(content)
 
 
 def write_annotation_page(data: Mapping[str, Any], path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from grrm.data.atomic import check_writable
+from grrm.data.atomic import check_writable, write_bytes
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import FILE_NAME, VERDICT_FILE, read_metrics
 from grrm.tracking.report.facts import held_out, metric_columns, run_facts, training_reward
-from grrm.tracking.report.page import page_files, scripted_page, write_bytes
+from grrm.tracking.report.page import page_files, scripted_page
 from grrm.tracking.report.selection import (
     ANALYSIS_LENGTH,
     GroupKey,
