@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -28,6 +28,20 @@ class UserErrors(UserError):
         self.sentences = tuple(sentences)
         head = f"{location}: " if location else ""
         super().__init__("\n  ".join([f"{head}{len(self.sentences)} mistakes", *self.sentences]))
+
+
+def mistake_in(check: Callable[..., object], *arguments: Any) -> str | None:
+    """The sentence of the UserError that `check` raises of these arguments; None where it raises none."""
+    try:
+        check(*arguments)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """An error of a library as part of a sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
 
 
 def nearest_name(name: object, choices: Iterable[str]) -> str | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from grrm.data.layouts.opening import ENDINGS, open_table
 from grrm.data.layouts.table import Row, RowError, ending_of
 from grrm.data.layouts.text_files import STDIN, lines_of
-from grrm.errors import UserError
+from grrm.errors import UserError, mistake_in
 from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
@@ -153,10 +153,8 @@ def text(value: Any) -> str:
 
 def language(value: Any) -> str:
     """`value` if it is a language's code or name; ValueError else."""
-    try:
-        display_name(text(value))
-    except UserError as error:
-        raise ValueError from error
+    if mistake_in(display_name, text(value)):
+        raise ValueError
     return str(value)
 
 

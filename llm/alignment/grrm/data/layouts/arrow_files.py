@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, first_line
+from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable
 from grrm.data.layouts.text_files import open_binary
-from grrm.errors import UserError
+from grrm.errors import UserError, first_line
 
 ROWS_PER_BATCH = 8192
 _SHOWN = 5

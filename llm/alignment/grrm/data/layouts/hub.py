@@ -12,8 +12,8 @@ import pyarrow as pa
 import requests
 
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, arrow_row_table
-from grrm.data.layouts.table import RowTable, first_line
-from grrm.errors import UserError
+from grrm.data.layouts.table import RowTable
+from grrm.errors import UserError, first_line
 
 _NAME = re.compile(r"(?P<path>[\w.-]+/[\w.-]+)(?::(?P<name>[\w.-]+))?(?:@(?P<split>[\w.-]+))?")
 _DEFAULT_SPLIT = "train"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from grrm.errors import UserError
+from grrm.errors import UserError, first_line
 
 Row = dict[str, Any]
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
@@ -77,8 +77,3 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
 def ending_of(path: Path) -> str:
     """The ending that says the layout: `.csv` of rows.csv.gz."""
     return (Path(path.stem) if path.suffix in _COMPRESSED else path).suffix.lower()
-
-
-def first_line(error: Exception) -> str:
-    """An error of Arrow as part of a sentence."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, ending_of, first_line
-from grrm.errors import UserError
+from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable, ending_of
+from grrm.errors import UserError, first_line
 from grrm.small_files import read_small_file
 
 STDIN = Path("-")

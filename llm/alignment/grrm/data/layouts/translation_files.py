@@ -17,7 +17,7 @@ from xml.parsers import expat
 
 from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable
 from grrm.data.layouts.text_files import line_pair_table, open_binary
-from grrm.errors import UserError
+from grrm.errors import UserError, mistake_in
 from grrm.gqm.languages import display_name, language_code
 
 COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
@@ -176,16 +176,7 @@ def language_of_name(path: Path) -> str | None:
     """The language that a file is named after: `en` of train.en.gz, `eng_Latn` of eng_Latn.dev, `eng` of x.eng.txt."""
     tags = [part for part in path.name.split(".") if _TAG_OF_FILE.fullmatch(part)]
     tags += _BEFORE_TXT.findall(path.name)
-    return next((tag for tag in reversed(tags) if is_language(tag)), None)
-
-
-def is_language(tag: str) -> bool:
-    """True for a language that a prompt can name."""
-    try:
-        display_name(tag)
-    except UserError:
-        return False
-    return True
+    return next((tag for tag in reversed(tags) if mistake_in(display_name, tag) is None), None)
 
 
 def parallel_table(folder: Path, languages: Sequence[str] = ()) -> RowTable | None:

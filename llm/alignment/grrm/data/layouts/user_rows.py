@@ -14,7 +14,7 @@ from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import Row, RowError, RowTable, sound_rows
 from grrm.data.layouts.translation_files import COLUMNS as COLUMNS
 from grrm.data.layouts.translation_files import language_of_name
-from grrm.errors import UserError, UserErrors
+from grrm.errors import UserError, UserErrors, mistake_in
 from grrm.gqm.languages import display_name
 
 DOCUMENT, POSITION = "document", "position"  # optional: see `grrm.data.documents`
@@ -57,7 +57,7 @@ class UserRows:
         if not table.names and table.schema is None:
             next(sound_rows(table), None)  # raises where the first row cannot be read
             raise UserError(f"{table.name} has no rows; give a file with at least one sentence pair")
-        mistakes = [str(error) for lang in languages.values() if lang and (error := _unknown(lang))]
+        mistakes = [fault for lang in languages.values() if lang and (fault := mistake_in(display_name, lang))]
         mistakes += [
             f"--columns names {name}, which is none of the columns {', '.join(table.names)}"
             for name in self.columns.values()
@@ -157,11 +157,3 @@ def _languages_within(table: RowTable) -> list[str]:
         return [kind.field(at).name for at in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     row = next((row for row in table.read(None) if not isinstance(row, RowError)), {})
     return list(row[_NESTED]) if isinstance(row.get(_NESTED), dict) else []
-
-
-def _unknown(lang: str) -> UserError | None:
-    try:
-        display_name(lang)
-    except UserError as error:
-        return error
-    return None
