@@ -16,8 +16,11 @@ SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Random seed."
 )
 LLAMA_FACTORY = click.option("--llama-factory", is_flag=True, help="Add the file to dataset_info.json in its folder.")
-MT_KEY = click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates.")
-SCORE_KEY = click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores.")
+FILES = option_group(click.argument("parquet", type=FILE), click.argument("out", type=FILE))
+GROUP_KEYS = option_group(
+    click.option("--mt-key", default="mt_texts", show_default=True, help="Column of the lists of candidates."),
+    click.option("--score-key", default="scores", show_default=True, help="Column of the lists of scores."),
+)
 CONTEXT = click.option(
     "--context-segments",
     type=click.IntRange(0, 16),
@@ -28,8 +31,7 @@ CONTEXT = click.option(
 # The options of the converters of annotated groups.
 GROUP_OPTIONS = option_group(
     CONTEXT,
-    MT_KEY,
-    SCORE_KEY,
+    GROUP_KEYS,
     click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
     click.option(
         "--prompt-type",
@@ -90,8 +92,7 @@ def answers(rows: Path, out: Path, data_source: str | None) -> None:
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @click.option("--group-size", type=int, default=4, show_default=True, help="Translations shown together.")
 @click.option("--groups-per-row", type=int, default=1, show_default=True, help="Groups from the same samples.")
 @click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")
@@ -112,8 +113,7 @@ def groups(parquet: Path, out: Path, **settings: Any) -> None:
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @GROUP_OPTIONS
 @click.option("--no-analysis", is_flag=True, help="Teach the verdict alone.")
 @LLAMA_FACTORY
@@ -132,8 +132,7 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @GROUP_OPTIONS
 @click.option(
     "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
@@ -155,10 +154,8 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@FILES
+@GROUP_KEYS
 @click.option("--analyses-key", default="analyses", show_default=True, help="Column of the lists of analyses.")
 @CONTEXT
 @SHUFFLE_SEED
@@ -173,10 +170,8 @@ def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@FILES
+@GROUP_KEYS
 @CONTEXT
 @SHUFFLE_SEED
 def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
@@ -190,8 +185,7 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @click.option("--top-score", type=click.IntRange(1, 10), default=9, show_default=True)
 @click.option(
     "--group-size",
@@ -220,8 +214,7 @@ def relative(parquet: Path, out: Path, **settings: Any) -> None:
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @click.option("--response-key", default="response", show_default=True, help="Column of the target responses.")
 @LLAMA_FACTORY
 @SHUFFLE_SEED
@@ -239,8 +232,7 @@ def sft_mt(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> No
 
 
 @data.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @click.option("--cross-lingual", is_flag=True, help="Add each row again with a random target language out of ten.")
 @click.option("--testset", is_flag=True, help="Add the column reward_model and leave the rows in order.")
 @COMPAT

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.commands.data import GROUP_OPTIONS, MT_KEY, SCORE_KEY, SHUFFLE_SEED
+from grrm.cli.commands.data import FILES, GROUP_KEYS, GROUP_OPTIONS, SHUFFLE_SEED
 from grrm.cli.folders import parts_options
 from grrm.cli.options import COUNT, FILE, Command, FiniteRange, option_group
 from grrm.cli.script_flags import ScriptCommand
@@ -103,8 +103,7 @@ def clean_samples(folder: Path, **settings: Any) -> None:
 @click.command(cls=ScriptCommand)
 @click.argument("folder", type=FILE)
 @click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@GROUP_KEYS
 @_columns
 @click.option(
     "--min-margin", type=FiniteRange(0), default=1.0, show_default=True, help="Minimum score difference of a pair."
@@ -137,8 +136,7 @@ def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **set
 
 
 @click.command(cls=ScriptCommand)
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @_token_limit("Maximum tokens of prompt and either text.")
 @click.option("--src-text-key", default="src_text", show_default=True)
 @click.option("--src-lang-key", default="src_lang", show_default=True)
@@ -186,8 +184,7 @@ def _counter(folder: Path | None) -> CountTokens | None:
 
 
 @click.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
+@FILES
 @GROUP_OPTIONS
 @click.option("--swaps", type=click.IntRange(1), default=1, show_default=True, help="Pairs of each group.")
 @click.option(
@@ -209,10 +206,8 @@ def pairs_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 
 
 @click.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@FILES
+@GROUP_KEYS
 @click.option("--pairs", type=click.IntRange(1), default=3, show_default=True, help="Pairs of each group.")
 @SHUFFLE_SEED
 def sft_pairwise(parquet: Path, out: Path, **settings: Any) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from grrm.cli.commands.data import MT_KEY, SCORE_KEY, SHUFFLE_SEED
-from grrm.cli.options import FILE
+from grrm.cli.commands.data import FILES, GROUP_KEYS, SHUFFLE_SEED
 
 CRITERIA = click.option(
     "--criteria",
@@ -18,10 +17,8 @@ CRITERIA = click.option(
 
 
 @click.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@FILES
+@GROUP_KEYS
 @CRITERIA
 @SHUFFLE_SEED
 def sft_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -> None:
@@ -36,10 +33,8 @@ def sft_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) 
 
 
 @click.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@FILES
+@GROUP_KEYS
 @CRITERIA
 @SHUFFLE_SEED
 def rl_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -> None:
@@ -54,10 +49,8 @@ def rl_rubric(parquet: Path, out: Path, criteria: str | None, **settings: Any) -
 
 
 @click.command()
-@click.argument("parquet", type=FILE)
-@click.argument("out", type=FILE)
-@MT_KEY
-@SCORE_KEY
+@FILES
+@GROUP_KEYS
 @CRITERIA
 def rubric_questions(parquet: Path, out: Path, criteria: str | None, **settings: Any) -> None:
     """Turn groups of translations into answers to questions with criteria: what `grrm rank --judge rubric` reads.
