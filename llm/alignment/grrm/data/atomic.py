@@ -46,9 +46,10 @@ def json_bytes(content: Any, **form: Any) -> bytes:
         return (json.dumps(content, **form) + "\n").encode()
 
 
-def check_writable(path: Path) -> None:
-    """Raises UserError now if `atomic_path` would: before hours of work, not after them."""
-    _temporary_beside(path).unlink()
+def check_writable(*paths: Path | None) -> None:
+    """Raises UserError now if `atomic_path` would: before hours of work, not after them. None is no path."""
+    for path in filter(None, paths):
+        _temporary_beside(path).unlink()
 
 
 def _temporary_beside(path: Path) -> Path:

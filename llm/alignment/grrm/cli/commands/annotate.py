@@ -69,9 +69,7 @@ def export_groups(
 
     if page is None and pearmut is None:
         raise UserError("nothing to write; give --page FILE.html, --pearmut FILE.json or both")
-    for path in (page, pearmut):
-        if path is not None:
-            check_writable(path)
+    check_writable(page, pearmut)
     if rows.is_dir():
         if score_keys or document_key:
             raise UserError(f"{rows} is a run, which has no columns; leave out --score-key and --document-key")
@@ -188,8 +186,7 @@ def import_annotations(
 
     if out.suffix != ".parquet":
         raise UserError(f"--out {out} does not end with .parquet; groups are written as parquet only")
-    for path in filter(None, (out, json_file)):
-        check_writable(path)
+    check_writable(out, json_file)
     languages = options["src_lang"], options["trg_lang"]
     groups = gold_groups(annotation for path in files for annotation in read_annotations(path, languages))
     write_gold(out, groups, merged_scores(groups, by=merge))

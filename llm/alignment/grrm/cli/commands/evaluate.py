@@ -77,8 +77,7 @@ def mt(
     from grrm.evaluation.mt_scores import score_translations
     from grrm.gqm.groups import TranslationTask
 
-    if json_file:
-        check_writable(json_file)
+    check_writable(json_file)
     scorers = _scorers(**scorer_settings)
     records = read_records(rows)
     if not any(hypothesis_key in row for row in records.rows):

@@ -90,9 +90,7 @@ def judge(
     from grrm.evaluation.human_gold.mtme_folder import write_segment_scores
     from grrm.tracking.model_card import JUDGE_CARD_FORMAT
 
-    for path in (out, html):
-        if path is not None:
-            check_writable(path)
+    check_writable(out, html)
     is_judged = is_explicit("--judge") or bool(explicit_model_options())
     names = [assignment.partition("=")[0] for assignment in score_files] + [name or judge] * is_judged
     if len(names) > len({*names}):
@@ -196,8 +194,7 @@ def _saved(path: Path, sets: Sequence[HumanGold]) -> list[Path]:
     paths = [_of_pair(path, test_set) for test_set in sets]
     if len({*paths}) < len(sets):
         raise UserError(f"--save-scores {path} is one file for {len(sets)} language pairs; write {{lp}} into its name")
-    for own in paths:
-        check_writable(own)
+    check_writable(*paths)
     return paths
 
 

@@ -97,8 +97,7 @@ def ranking(
     from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.ranking import accuracy_difference
 
-    if json_file:
-        check_writable(json_file)
+    check_writable(json_file)
     keys = {name: options.pop(name) for name in ("gold_key", "score_key", "system_key")}
     judges = on_the_same_rows(
         [read_judged(path, name, **keys) for path, name in zip(files, judge_names(files), strict=True)]

@@ -71,8 +71,7 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     from grrm.judges.metrics import JudgeMetrics
     from grrm.judges.registry import spec_of
 
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     names = list(dict.fromkeys(options.pop("probes"))) or [*PROBES]
     for name in names:
         require_known("probe", name, PROBES)

@@ -128,8 +128,7 @@ def _check(
 def _check_output(out: Path, fit_scale: Path | None) -> None:
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet only")
-    for path in [out] if fit_scale is None else [out, fit_scale]:
-        check_writable(path)
+    check_writable(out, fit_scale)
     if fit_scale is not None and fit_scale.resolve() == out.resolve():
         raise UserError(f"{out} cannot hold the groups and their scale; give two files")
 
