@@ -19,7 +19,7 @@ from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, GroupNumbers, SeededBatches, StepNormalisedLoss, total_counts
+from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss, total_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,20 @@ class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormali
     ) -> None:
         super().__init__(
             data_collator=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
-            train_dataset=GroupNumbers(pairs),
+            train_dataset=range(len(pairs)),  # a batch is laid out when it is trained on
             dpo_config=DPOSettings.of(config),
             disable_dropout=False,
             callbacks=[LogLastStep()],
             **kwargs,
         )
         self.config, self.pairs, self.held_out = config, pairs, held_out
+        self.shuffle = config.dataloader_shuffle
         self.metrics_log, self.progress = metrics_log, progress
         self._metrics: list[dict[str, paddle.Tensor]] = []
 
     def _wrap_ref_model(self, model: Any) -> Any:
         """The reference is only read: it needs no wrapper, and PaddleNLP's asks for a GPU."""
         return model
-
-    def _get_train_sampler(self) -> SeededBatches:
-        return SeededBatches.of(self.args, self.train_dataset, self.config.dataloader_shuffle)
 
     def _prepare_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The pairs of a batch of numbers."""

@@ -24,7 +24,7 @@ from grrm.training.callbacks import LogLastStep, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, GroupNumbers, SeededBatches, StepNormalisedLoss
+from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
 
 # Units of the loss: a margin of 3 is odds of 20 to 1 that the pair is in order.
 MARGIN_EDGES = tuple(0.5 * step for step in range(-6, 7))
@@ -112,20 +112,18 @@ class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, Step
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            train_dataset=GroupNumbers(groups),
+            train_dataset=range(len(groups)),  # a batch is laid out when it is trained on
             data_collator=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
             callbacks=[LogLastStep()],
             **kwargs,
         )
         self.config, self.groups, self.held_out = config, groups, held_out
+        self.shuffle = config.dataloader_shuffle
         self.metrics_log, self.progress, self.head = metrics_log, progress, head
 
     def marker_state(self) -> dict[str, Any]:
         """The head that a checkpoint fits."""
         return {"head": self.head}
-
-    def _get_train_sampler(self) -> SeededBatches:
-        return SeededBatches.of(self.args, self.train_dataset, self.config.dataloader_shuffle)
 
     def create_optimizer(self, lr_scheduler: Any = None) -> Any:
         """Set up the optimizer; the backbone's weights follow the schedule at their own learning rate."""

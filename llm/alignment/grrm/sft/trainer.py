@@ -27,7 +27,7 @@ from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.pipeline_steps import PipelineSteps
 from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, SeededBatches, StepNormalisedLoss
+from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,6 @@ class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalis
         if "weights_N" in inputs:
             return {"tokens": float(inputs["weights_N"].astype("float64").sum())}
         return {"tokens": float(inputs["labels_N"].shape[0])}
-
-    def _get_train_sampler(self) -> SeededBatches:
-        return SeededBatches.of(self.args, self.train_dataset, self.shuffle)
 
     def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs without those of the loss."""

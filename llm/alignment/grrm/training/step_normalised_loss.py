@@ -8,15 +8,13 @@ are counted over the step beforehand: the loader reads its micro-batches ahead, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import paddle
 from paddle.io import DataLoader, DistributedBatchSampler
 
-from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks
-from grrm.training.gold_groups import GoldGroup
 
 Counts = Mapping[str, float]
 OF_STEP = "micro_batches_of_step"
@@ -54,9 +52,10 @@ class StepDataLoader(DataLoader):
 class StepNormalisedLoss(ABC):
     """Mixin over PaddleNLP's Trainer: the loss of a step is the sum of its micro-batches' shares over all ranks.
 
-    A stage defines `count`, `outputs` and `loss_share`.
+    A stage defines `count`, `outputs` and `loss_share`. Rows are in a new order in each epoch unless `shuffle` is off.
     """
 
+    shuffle = True
     _denominators: Counts
 
     @abstractmethod
@@ -74,12 +73,22 @@ class StepNormalisedLoss(ABC):
     def get_train_dataloader(self) -> StepDataLoader:
         """The loader of the training rows."""
         trainer: Any = self
+        args = trainer.args
+        batches = SeededBatches(
+            trainer.train_dataset,
+            batch_size=args.per_device_train_batch_size,
+            shuffle=self.shuffle,
+            num_replicas=args.dataset_world_size,
+            rank=args.dataset_rank,
+            drop_last=args.dataloader_drop_last,
+            seed=args.seed,
+        )
         return StepDataLoader(
             trainer.train_dataset,
-            batch_sampler=trainer._get_train_sampler(),
+            batch_sampler=batches,
             collate_fn=trainer.data_collator,
-            num_workers=trainer.args.dataloader_num_workers,
-            micro_batches=lambda: int(trainer.args.gradient_accumulation_steps),
+            num_workers=args.dataloader_num_workers,
+            micro_batches=lambda: int(args.gradient_accumulation_steps),
         )
 
     def training_step(self, model: Any, inputs: dict[str, Any], step_control: int = 0) -> Any:
@@ -113,35 +122,6 @@ class SeededBatches(DistributedBatchSampler):
         self._seed = seed
         self.set_epoch(0)
 
-    @classmethod
-    def of(cls, args: TrainingArguments, rows: Sequence[int], shuffle: bool) -> SeededBatches:
-        """Those of a training run on this rank."""
-        return cls(
-            rows,
-            batch_size=args.per_device_train_batch_size,
-            shuffle=shuffle,
-            num_replicas=args.dataset_world_size,
-            rank=args.dataset_rank,
-            drop_last=args.dataloader_drop_last,
-            seed=args.seed,
-        )
-
     def set_epoch(self, epoch: int) -> None:
         """Go to the order of an epoch, from 0."""
         super().set_epoch(self._seed + epoch)
-
-
-class GroupNumbers(Sequence[int]):
-    """The data set as PaddleNLP's loader sees it: rows are their own numbers.
-
-    A batch is laid out when it is trained on, so that passing over those of an interrupted run costs nothing.
-    """
-
-    def __init__(self, groups: Sequence[GoldGroup]) -> None:
-        self.groups = groups
-
-    def __len__(self) -> int:
-        return len(self.groups)
-
-    def __getitem__(self, index: Any) -> Any:
-        return range(len(self.groups))[index]
