@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from grrm.demo.results import rankings_file, scores_file, seed_folder
+from grrm.demo.results import RANKING_FILE, RANKINGS, scores_file, seed_folder
 from grrm.demo.settings import CHOICE, JUDGES, RANKER, RANKERS, RL_RUNS, DemoSettings
 from grrm.demo.stages import write_json
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
@@ -127,7 +127,7 @@ def write_demo(out):
     settings = DemoSettings(n_seeds=3)
     for seed in settings.seeds:
         write_metrics(seed_folder(out, seed) / "sft", 700, seed, rl=False)
-        write_json(rankings_file(out, seed), invented_ranking(seed))
+        write_json(seed_folder(out, seed) / RANKINGS / RANKING_FILE, invented_ranking(seed))
         write_json(seed_folder(out, seed) / RANKER / CHOICE, {"chosen": "ranker_none"})
         for name in RANKERS:
             log = MetricsLog(seed_folder(out, seed) / name)

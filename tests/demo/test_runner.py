@@ -140,16 +140,6 @@ def test_two_demos_cannot_share_a_folder(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"seeds": 0}, "at least one seed"), ({"nproc": 0}, "one process"), ({"judge": "oracle"}, "no judge 'oracle'")],
-)
-def test_impossible_settings_are_refused_before_anything_runs(tmp_path, options, message):
-    with pytest.raises(UserError, match=message):
-        runner.run_demo(out=tmp_path / "o", **options)
-    assert not (tmp_path / "o").exists()
-
-
 def test_missing_package_and_missing_checkout_are_named(monkeypatch):
     monkeypatch.setattr(runner, "NEEDED", ("json", "no_such_package"))
     with pytest.raises(UserError, match=r"needs no_such_package: install"):

@@ -92,7 +92,7 @@ class StageLine:
             self._live = Live(Text(self.label), console=self.console, transient=True, refresh_per_second=4)
             self._live.start()
         else:
-            self._print(f"{self.label} ...")
+            say(self.console, f"{self.label} ...")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,7 +109,7 @@ class StageLine:
             self._live.update(Text(self._text(seen), no_wrap=True, overflow="ellipsis"))
         elif self._is_due(seen):
             self._line_s, self._line_step = time.monotonic(), seen.step if seen else 0
-            self._print(self._text(seen))
+            say(self.console, self._text(seen))
 
     def _is_due(self, seen: StepSeen | None) -> bool:
         waited_s = time.monotonic() - self._line_s
@@ -129,9 +129,6 @@ class StageLine:
             return []
         pace_s = (time.monotonic() - self._first[1]) / (seen.step - self._first[0])
         return [f"{format_seconds(pace_s * (seen.total - seen.step))} left"]
-
-    def _print(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 _POLL_S = 0.3
@@ -181,10 +178,10 @@ class StageRunner:
             label = f"[{position}/{len(stages)}{_remaining(stages, position, seconds)}] {stage.title}"
             fingerprint = fingerprint_of(stage, self.placeholders)
             if self.marks.is_done(stage, fingerprint):
-                self._say(f"{label}: finished earlier")
+                say(self.console, f"{label}: finished earlier")
             else:
                 spent_s = self._run_stage(stage, fingerprint, label)
-                self._say(f"{label}: done in {format_seconds(spent_s)}{self._result(stage)}")
+                say(self.console, f"{label}: done in {format_seconds(spent_s)}{self._result(stage)}")
             mark = self.marks.done(stage.name)
             seconds[stage.name] = mark.seconds if mark else 0.0
         return seconds
@@ -227,8 +224,10 @@ class StageRunner:
         sentence = f"stage '{stage.name}' {happened}: read {child.log}, mend the cause and run it again to resume"
         return StageFailure(sentence, lines)
 
-    def _say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is, however long."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _remaining(stages: Sequence[Stage], position: int, seconds: Mapping[str, float]) -> str:

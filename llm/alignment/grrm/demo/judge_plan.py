@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grrm.demo.layout import WEIGHTS, Layout
-from grrm.demo.results import RANKINGS, scores_file
+from grrm.demo.results import RANKING_FILE, RANKINGS, scores_file
 from grrm.demo.settings import BASE, CHOICE, CONSENSUS, GRPO, RANKER, RANKERS, REINFORCE, SFT, STOCK, title_of
 from grrm.demo.stages import SERVER_PLACEHOLDER, Stage
 
-GOLD_FILE, RANKING_FILE = "groups.parquet", "ranking.json"
+GOLD_FILE = "groups.parquet"
 ROWS = "ranker-rows"  # the folder of what policies translate for the rankers
 _HEADS = {"ranker": "ranker_head.safetensors", "rm": "value_head.safetensors"}
 

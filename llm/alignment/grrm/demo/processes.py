@@ -74,7 +74,7 @@ class Child:
         tree is written down while it can be seen. On systems without /proc only the process group is reached.
         Interrupts wait: an impatient second Ctrl-C would otherwise leave processes behind.
         """
-        with interrupts_ignored():
+        with _handled((signal.SIGINT, *_ENDING), signal.SIG_IGN):
             self._stop(grace_s)
 
     def _stop(self, grace_s: float) -> None:
@@ -97,13 +97,6 @@ class Child:
     def _wait_for_tree(self, deadline: float) -> None:
         while any(map(is_alive, self._tree)) and time.monotonic() < deadline:
             time.sleep(0.02)
-
-
-@contextlib.contextmanager
-def interrupts_ignored() -> Iterator[None]:
-    """While inside, the signals that interrupt do nothing."""
-    with _handled((signal.SIGINT, *_ENDING), signal.SIG_IGN):
-        yield
 
 
 @contextlib.contextmanager

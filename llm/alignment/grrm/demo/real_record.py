@@ -9,10 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from grrm.demo.judge_plan import RANKING_FILE
 from grrm.demo.real_plan import PARTS, RealPlan
 from grrm.demo.real_settings import RealSettings
-from grrm.demo.results import Results, load_results, seed_folder, verdict, versions
+from grrm.demo.results import RANKING_FILE, Results, load_results, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, STOCK
 from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
 from grrm.evaluation.meta_metrics import correlation

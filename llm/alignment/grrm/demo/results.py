@@ -18,7 +18,7 @@ from grrm.evaluation.chrf_difference import chrf_difference
 from grrm.tracking.metrics_log import read_metrics
 
 INTERVALS = ("accuracy", "correlation", "tie_calibrated_accuracy", "kendall_tau_b")
-RANKINGS = "eval-judges"  # the folder of what was measured of the judges
+RANKINGS, RANKING_FILE = "eval-judges", "ranking.json"  # the folder of what was measured of the judges
 _PACKAGES = ("paddle-grrm", "paddlepaddle", "paddlenlp", "sacrebleu", "babel", "tokenizers", "numpy")
 
 
@@ -47,11 +47,6 @@ def scores_file(out: Path, seed: int, policy: str) -> Path:
     return seed_folder(out, seed) / f"eval-{policy}" / "scores.json"
 
 
-def rankings_file(out: Path, seed: int) -> Path:
-    """The ranking accuracies of the judges."""
-    return seed_folder(out, seed) / RANKINGS / "ranking.json"
-
-
 def load_results(
     out: Path, settings: Settings, seconds: Mapping[str, float], policies: Sequence[str] = POLICIES
 ) -> Results:
@@ -68,7 +63,7 @@ def load_results(
         for run, by_seed in metrics.items():
             if records := read_metrics(seed_folder(out, seed) / run):
                 by_seed[seed] = records
-        if (path := rankings_file(out, seed)).exists():
+        if (path := seed_folder(out, seed) / RANKINGS / RANKING_FILE).exists():
             rankings[seed] = json.loads(path.read_text(encoding="utf-8"))
         if (path := seed_folder(out, seed) / RANKER / CHOICE).exists():
             chosen[seed] = json.loads(path.read_text(encoding="utf-8"))["chosen"]

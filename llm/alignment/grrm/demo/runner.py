@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 import grrm
-from grrm.demo.execution import StageFailure, StageRunner, child_environment
+from grrm.demo.execution import StageFailure, StageRunner, child_environment, say
 from grrm.demo.plan import Plan
 from grrm.demo.processes import RewardService, signals_as_interrupts
 from grrm.demo.results import show_figure
-from grrm.demo.settings import RL_RUNS, TITLES, DemoSettings, Settings
+from grrm.demo.settings import TITLES, DemoSettings, Settings
 from grrm.demo.stages import Stage
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
@@ -59,21 +59,11 @@ def run_demo(
     `judge` is "ranker": rankers are trained, and policies against a metric and the better ranker, with `full` or more
     seeds against consensus too; or "metric": policies are trained against the metric with two algorithms.
 
-    0: done; 1: a stage failed (its last lines are printed); 130: interrupted. Raises UserError for settings that cannot
-    work.
+    0: done; 1: a stage failed (its last lines are printed); 130: interrupted. Raises UserError for a folder or an
+    installation that cannot be used.
     """
-    if seeds < 1 or nproc < 1:
-        raise UserError(f"the demo needs at least one seed and one process, not {seeds} and {nproc}: correct the call")
     settings = DemoSettings(n_seeds=seeds, first_seed=first_seed, judge=judge, nproc=nproc, full=full)
-    return run_settings(settings, fresh=fresh, out=out)
-
-
-def run_settings(settings: DemoSettings, *, fresh: bool, out: Path) -> int:
-    """`run_demo` for any settings."""
-    console = Console()
-    root = checkout()
-    check_judge(settings.judge)
-    out = out.resolve()
+    console, root, out = Console(), checkout(), out.resolve()
     with only_run_in(out), signals_as_interrupts():
         if fresh:
             start_over(out)
@@ -94,7 +84,7 @@ def say_why(console: Console, stop: StageFailure | KeyboardInterrupt) -> int:
         print("interrupted: everything is stopped; run the same command again to resume", file=sys.stderr, flush=True)
         return 130
     for line in stop.last_lines:
-        _say(console, f"  | {line}")
+        say(console, f"  | {line}")
     print(f"error: {stop}", file=sys.stderr, flush=True)
     return 1
 
@@ -118,8 +108,8 @@ def run_stages(
             env=environment,
         )
         seeds = f"seed{'s' if settings.n_seeds > 1 else ''} {', '.join(map(str, settings.seeds))}"
-        _say(console, f"{len(stages)} stages, {seeds}; logs in {out / 'logs'}")
-        _say(console, "Ctrl-C stops everything, and the same command goes on from there")
+        say(console, f"{len(stages)} stages, {seeds}; logs in {out / 'logs'}")
+        say(console, "Ctrl-C stops everything, and the same command goes on from there")
         return runner.run(stages)
 
 
@@ -133,15 +123,15 @@ def show_summary(console: Console, summary: Mapping[str, Any], out: Path) -> Non
         table.add_row(TITLES[policy], *(_cell(summary, key, policy) for key in _COLUMNS.values()))
     console.print(table)
     for line in ranking_lines(summary):
-        _say(console, line)
+        say(console, line)
     for name, judged in summary["learned"].items():
-        _say(console, verdict_line(TITLES[name], judged))
-    _say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
-    _say(console, f"report:  {out / 'report.html'}")
-    _say(console, f"scores:  {out / 'summary.json'}")
+        say(console, verdict_line(TITLES[name], judged))
+    say(console, f"time of all stages: {format_seconds(sum(summary['seconds'].values()))}")
+    say(console, f"report:  {out / 'report.html'}")
+    say(console, f"scores:  {out / 'summary.json'}")
     # VisualDL fails on a browser's language that it lacks, unless it is started with one.
     visualdl = [str(Path(sys.executable).parent / "visualdl"), "--language", "en", "--logdir", str(out)]
-    _say(console, f"curves:  {shlex.join(visualdl)}")
+    say(console, f"curves:  {shlex.join(visualdl)}")
 
 
 def verdict_line(title: str, judged: Mapping[str, Any]) -> str:
@@ -177,12 +167,6 @@ def checkout() -> Path:
     if not (root / "llm" / "config" / "qwen").is_dir():
         raise UserError(f"the demo needs the recipes of a checkout and {root} has none: clone the repository")
     return root
-
-
-def check_judge(judge: str) -> None:
-    """Raises UserError for what the demo cannot be about."""
-    if judge not in RL_RUNS:
-        raise UserError(f"the demo has no judge {judge!r}: choose {' or '.join(RL_RUNS)}")
 
 
 @contextmanager
@@ -222,7 +206,3 @@ def _cell(summary: Mapping[str, Any], key: str, policy: str) -> str:
     """A score of a policy; a share of sentences in per cent."""
     figure = summary[key].get(policy)
     return show_figure(figure, 100) + " %" if key.startswith("exact") and figure else show_figure(figure)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
