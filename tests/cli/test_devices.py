@@ -6,12 +6,11 @@ import json
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command_line import GRRM, grrm, invoke
+from support.stopped_clock import eventually
 from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.cli import devices
@@ -128,17 +127,10 @@ def test_no_process_outlives_a_command_that_is_killed(tmp_path):
     (tmp_path / "mine.py").write_text(_SAYS_ITS_ID)
     words = ["rank", write_rows(tmp_path), "--judge", f"{tmp_path}/mine.py:judge", "--out", tmp_path / "out.jsonl"]
     with subprocess.Popen([*GRRM, *map(str, words), "--devices", "cpu:1"], cwd=tmp_path) as command:
-        until((tmp_path / "id").exists)
+        eventually((tmp_path / "id").exists)
         command.kill()
     process = int((tmp_path / "id").read_text())
-    until(lambda: not Path(f"/proc/{process}").exists() or ") Z " in Path(f"/proc/{process}/stat").read_text())
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not Path(f"/proc/{process}").exists() or ") Z " in Path(f"/proc/{process}/stat").read_text())
 
 
 _SAYS_ITS_ID = """

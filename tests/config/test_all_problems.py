@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from config.conftest import RL
 from support.command_line import the_mistakes
 from support.rl_processes import SCRIPTS, environment
 
@@ -16,21 +17,10 @@ from grrm.config.batch_plan import batch_plan
 from grrm.config.command_line import read_command_line
 from grrm.errors import UserError, UserErrors
 
-GOOD = {
-    "output_dir": "out",
-    "actor_model_name_or_path": "Qwen/Qwen2.5-0.5B",
-    "train_datasets": "rl.jsonl",
-    "rollout_n": 4,
-    "max_prompt_len": 64,
-    "max_dec_len": 32,
-    "max_steps": 20,
-    "save_steps": 10,
-}
-
 
 def mistakes(tmp_path: Path, changes: dict, overrides=(), stage=RLConfig) -> list[str]:
     path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump({**GOOD, **changes}, sort_keys=False))
+    path.write_text(yaml.safe_dump({**RL, **changes}, sort_keys=False))
     with pytest.raises(UserErrors) as caught:
         prepare(stage, path, overrides, Launch("cpu", 1), check_machine=False)
     message = str(caught.value)
@@ -80,7 +70,7 @@ def test_nothing_is_worked_out_from_a_batch_size_that_is_wrong(tmp_path):
 
 def test_the_command_line_mends_what_is_wrong_in_the_file(tmp_path):
     path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump({**GOOD, "temperature": 0, "stage": "SFT"}))
+    path.write_text(yaml.safe_dump({**RL, "temperature": 0, "stage": "SFT"}))
     mended = prepare(RLConfig, path, ["--temperature", "1", "--stage", "PPO"], check_machine=False)
     assert mended.config.temperature == 1
     with pytest.raises(UserError, match=r"X\.yaml: temperature is -1; it must be above 0"):
@@ -89,21 +79,21 @@ def test_the_command_line_mends_what_is_wrong_in_the_file(tmp_path):
 
 def test_a_refused_key_is_not_asked_for_a_better_value(tmp_path):
     path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump(GOOD))
+    path.write_text(yaml.safe_dump(RL))
     with pytest.raises(UserError, match=r"val_size: -1.* is not supported: held-out prompts come"):
         prepare(RLConfig, path, ["--val_size", "-1"], check_machine=False)
 
 
 def test_a_single_mistake_stays_one_sentence(tmp_path):
     path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump({**GOOD, "min_dec_len": 40}))
+    path.write_text(yaml.safe_dump({**RL, "min_dec_len": 40}))
     with pytest.raises(UserError) as caught:
         prepare(RLConfig, path, check_machine=False)
     assert str(caught.value) == f"{path}: min_dec_len 40 is above max_dec_len 32; lower it."
 
 
 def test_batch_sizes_that_do_not_fit_are_told_together():
-    config = RLConfig(**GOOD, global_batch_size=6, global_gen_batch_size=12, global_mini_batch_size=4)
+    config = RLConfig(**RL, global_batch_size=6, global_gen_batch_size=12, global_mini_batch_size=4)
     with pytest.raises(UserErrors) as caught:
         batch_plan(config, 1)
     assert [sentence.split()[0] for sentence in caught.value.sentences] == [
@@ -128,7 +118,7 @@ def start(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_script_prints_a_line_for_each_mistake_and_no_traceback(tmp_path):
     path = tmp_path / "X.yaml"
-    path.write_text(yaml.safe_dump({**GOOD, "temperature": 0, "min_dec_len": 40, "train_datasets": str(path)}))
+    path.write_text(yaml.safe_dump({**RL, "temperature": 0, "min_dec_len": 40, "train_datasets": str(path)}))
     done = start("run_rl.py", str(path))
     assert done.returncode == 2
     errors = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("import time:"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import paddle
 import pytest
 from support.tiny_policy import random_policy
-from support.token_scores import FORMS, set_chunk_tokens, use_form
+from support.token_scores import FORMS, head_of, set_chunk_tokens, use_form
 
 from grrm.algorithms.policy_losses import POLICY_LOSSES
 from grrm.config.derive_objective import policy_loss_config
@@ -80,13 +78,6 @@ def test_loss_gradients_and_metrics_are_those_of_all_logits(monkeypatch, form, n
         np.testing.assert_allclose(of_parts[key], gradient, rtol=2e-3, atol=2e-5, err_msg=key)
     for one, other in zip(parts.metrics(), whole.metrics(), strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
-
-
-def head_of(weight: np.ndarray) -> SimpleNamespace:
-    made = paddle.to_tensor(weight.astype("float32"))
-    made.stop_gradient = False
-    made.is_distributed = False
-    return SimpleNamespace(weight=made, transpose_y=True, config=SimpleNamespace(vocab_size=len(weight)))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 import pytest
 from support.tiny_policy import random_policy
-from support.token_scores import FORMS, set_chunk_tokens, token_scores, use_form
+from support.token_scores import FORMS, head_of, set_chunk_tokens, token_scores, use_form
 
 from grrm.models import token_scores as scoring
 from grrm.models.packing import lay_out, pack_rows
@@ -18,13 +18,6 @@ from grrm.models.policy import TokenUse, Used
 @pytest.fixture(params=FORMS, autouse=True)
 def form(request, monkeypatch):
     return use_form(monkeypatch, request.param)
-
-
-def head_of(weight: np.ndarray, transposed: bool) -> SimpleNamespace:
-    made = paddle.to_tensor(weight.astype("float32") if transposed else weight.T.astype("float32").copy())
-    made.stop_gradient = False
-    made.is_distributed = False
-    return SimpleNamespace(weight=made, transpose_y=transposed, config=SimpleNamespace(vocab_size=len(weight)))
 
 
 @pytest.mark.parametrize("transposed", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,21 +39,9 @@ def join(store: SharedStore, rank: int, world_size: int, timeout_s: float = 120.
 
 def run_all(works: list) -> list:
     """Run each work in a thread of its own; what each returned or raised."""
-    outcomes: list = [None] * len(works)
-
-    def run(rank: int) -> None:
-        try:
-            outcomes[rank] = works[rank]()
-        except UserError as error:
-            outcomes[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive()
-    return outcomes
+    with ThreadPoolExecutor(len(works)) as threads:
+        outcomes = [threads.submit(work) for work in works]
+        return [one.exception(120) or one.result() for one in outcomes]
 
 
 def test_nobody_leaves_before_the_last_one_came_time_after_time():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -33,20 +34,13 @@ class ThreadRank:
 
 def on_every_rank(works, **options):
     """Results and exceptions of `run_together`, one thread per rank."""
-    ranks, outcomes = Ranks(len(works)), [None] * len(works)
-
-    def run(rank: int) -> None:
-        try:
-            outcomes[rank] = run_together("judging", works[rank], ranks.rank(rank), (ValueError, OSError), **options)
-        except Exception as error:  # noqa: BLE001 - handed to the assertions
-            outcomes[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return outcomes
+    ranks, expected = Ranks(len(works)), (ValueError, OSError)
+    with ThreadPoolExecutor(len(works)) as threads:
+        outcomes = [
+            threads.submit(run_together, "judging", work, ranks.rank(rank), expected, **options)
+            for rank, work in enumerate(works)
+        ]
+        return [one.exception(120) or one.result() for one in outcomes]
 
 
 def raising(error: Exception):

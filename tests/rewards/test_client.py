@@ -34,16 +34,6 @@ def test_requests_are_split_concurrent_and_reassembled_in_order(start):
     assert len({json.loads(body)["request_id"] for _, body, _ in server.asked}) == 3
 
 
-def test_answers_in_another_order_are_matched_by_id(start):
-    def shuffle(answer):
-        answer["verdicts"].reverse()
-        for verdict in answer["verdicts"]:
-            verdict["candidates"].reverse()
-
-    groups = make_groups(4, 3)
-    check_right(groups, client(start(edited(shuffle)).url).score(groups))
-
-
 def test_unscored_candidates_keep_their_status_and_no_number(start):
     def fail_one(answer):
         answer["verdicts"][0]["candidates"][0].update(status="judge_unparsable", score=None)

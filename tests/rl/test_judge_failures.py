@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.reward_servers import judged_by, reward_server
 from support.rl_processes import ROOT, TinyWorld, entry_command, environment, metrics_of, rollouts_of, run, two_ranks
+from support.stopped_clock import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -34,20 +34,13 @@ def running(command: list[str], output: Path, steps: int) -> Iterator[subprocess
     with (output.parent / "launcher.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(), cwd=ROOT, start_new_session=True)
         try:
-            wait_until(lambda: steps_taken(output) >= steps or process.poll() is not None)
+            eventually(lambda: steps_taken(output) >= steps or process.poll() is not None, DEADLINE_S)
             assert process.poll() is None, (output.parent / "launcher.log").read_text()[-3000:]
             yield process
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(120)
-
-
-def wait_until(condition) -> None:
-    give_up = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < give_up, "waited too long"
-        time.sleep(0.02)
 
 
 def steps_taken(output: Path) -> int:
@@ -132,4 +125,4 @@ def test_killed_rank_ends_the_job(world: TinyWorld, tmp_path: Path) -> None:
         victim = next(pid for pid in ranks if "run_rl.py" in Path(f"/proc/{pid}/cmdline").read_text())
         os.kill(victim, signal.SIGKILL)
         assert job.wait(DEADLINE_S) != 0
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks))
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks))

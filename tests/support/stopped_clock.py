@@ -45,9 +45,9 @@ def stop_client_clock(monkeypatch: pytest.MonkeyPatch) -> StoppedClock:
     return clock
 
 
-def eventually(condition: Callable[[], object]) -> None:
+def eventually(condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
     """Wait until `condition()` holds."""
-    gives_up = time.monotonic() + PATIENCE_S
+    gives_up = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < gives_up, "waited in vain"
         time.sleep(0.005)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import paddle
 import pytest
 
 from grrm.models import output_layer
@@ -19,6 +22,14 @@ def use_form(monkeypatch: pytest.MonkeyPatch, form: str) -> str:
     if form == "operators":
         monkeypatch.setattr(output_layer, "is_fused", lambda _: False)
     return form
+
+
+def head_of(weight: np.ndarray, transposed: bool = True) -> SimpleNamespace:
+    """An LM head with the weights [V, H], which it has transposed or not."""
+    made = paddle.to_tensor(weight.astype("float32") if transposed else weight.T.astype("float32").copy())
+    made.stop_gradient = False
+    made.is_distributed = False
+    return SimpleNamespace(weight=made, transpose_y=transposed, config=SimpleNamespace(vocab_size=len(weight)))
 
 
 def set_chunk_tokens(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:

@@ -161,3 +161,11 @@ class _Call:
         scores_HL = np.einsum("hd,lhd->hl", queries_HD, keys) / np.sqrt(self.dim)
         weights_HL = np.exp(scores_HL - scores_HL.max(axis=1, keepdims=True))
         return np.einsum("hl,lhd->hd", weights_HL / weights_HL.sum(axis=1, keepdims=True), values)
+
+
+def padded(prompts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts as one right-padded table, and their lengths, as decoders take them."""
+    tokens_PT = np.zeros((len(prompts), max(map(len, prompts))), np.int64)
+    for tokens_T, prompt in zip(tokens_PT, prompts, strict=True):
+        tokens_T[: len(prompt)] = prompt
+    return tokens_PT, np.array([len(prompt) for prompt in prompts])

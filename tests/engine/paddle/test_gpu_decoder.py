@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import paddle
 import pytest
-from engine.paddle.fused_reference import block_attention, reference_operators, rms_norm
+from engine.paddle.fused_reference import block_attention, padded, reference_operators, rms_norm
 
 from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.gpu_decoder import GpuDecoder, attention_arguments, paddle_operators
@@ -35,13 +35,6 @@ def gpu(request, make_model):
     rounded.to(dtype="bfloat16")
     yield SimpleNamespace(decoder=GpuDecoder(rounded), model=make_model("qwen2", **WIDE), tolerance=0.05)
     paddle.set_device(before)
-
-
-def padded(prompts):
-    tokens_PT = np.zeros((len(prompts), max(map(len, prompts))), np.int64)
-    for tokens_T, prompt in zip(tokens_PT, prompts, strict=True):
-        tokens_T[: len(prompt)] = prompt
-    return tokens_PT, np.array([len(prompt) for prompt in prompts])
 
 
 def new_cache(decoder, n_slots, max_len):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from engine.paddle.fused_reference import padded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,13 +14,6 @@ from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
 
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1, max_size=9)
-
-
-def padded(rows):
-    tokens_PT = np.zeros((len(rows), max(map(len, rows))), np.int64)
-    for tokens_T, row in zip(tokens_PT, rows, strict=True):
-        tokens_T[: len(row)] = row
-    return tokens_PT, np.array([len(row) for row in rows])
 
 
 @given(ROWS, st.integers(0, 4), st.integers(1, 3))
