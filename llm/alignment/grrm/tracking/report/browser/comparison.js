@@ -74,15 +74,7 @@ function comparedCard({ pair, change }) {
     "article",
     { class: "card compared" },
     el("h3", {}, title, " ", el("span", { class: "chip" }, pairOf(pair[0]))),
-    el(
-      "dl",
-      {},
-      el("dt", {}, t("source")),
-      el("dd", { lang: prompt.src_lang, dir: "auto" }, prompt.source),
-      prompt.reference
-        ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang, dir: "auto" }, prompt.reference)]
-        : null,
-    ),
+    sourceAndReference(prompt),
     el("div", { class: "columns" }, column(pair[0], null, name), column(pair[1], pair[0], name)),
   );
 }

@@ -133,6 +133,18 @@ function samplesTable(group) {
   );
 }
 
+function sourceAndReference(prompt) {
+  return el(
+    "dl",
+    {},
+    el("dt", {}, t("source")),
+    el("dd", { lang: prompt.src_lang, dir: "auto" }, prompt.source),
+    prompt.reference
+      ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang, dir: "auto" }, prompt.reference)]
+      : null,
+  );
+}
+
 function groupCard(group) {
   const prompt = data.prompts[group.prompt],
     n_steps = stepsOf(group);
@@ -150,15 +162,7 @@ function groupCard(group) {
       group.use === "trained" ? null : chip([group.use, group.signal].filter(Boolean).join(": ")),
       group.tau === null ? null : chip(`tau-b ${number(group.tau, 2)}`),
     ),
-    el(
-      "dl",
-      {},
-      el("dt", {}, t("source")),
-      el("dd", { lang: prompt.src_lang, dir: "auto" }, prompt.source),
-      prompt.reference
-        ? [el("dt", {}, t("reference")), el("dd", { lang: prompt.trg_lang, dir: "auto" }, prompt.reference)]
-        : null,
-    ),
+    sourceAndReference(prompt),
     samplesTable(group),
     group.analysis
       ? el("details", {}, el("summary", {}, t("analysis")), el("p", { class: "small said" }, group.analysis))
