@@ -193,7 +193,7 @@ def _checked(
     parts, keys = stage_of(stage), set(explicit)
     # A null for a key that is derived asks for what leaving it out asks for.
     config = stage(
-        **{name: value for name, value in explicit.items() if value is not None or _may_be_null(stage, name)}
+        **{name: value for name, value in explicit.items() if value is not None or not keys_of(stage)[name].is_open}
     )
     config = parts.derive(derive_common(config), problems)
     check_common(config, problems)
@@ -207,10 +207,6 @@ def _checked(
     if plan is not None:
         config = config.model_copy(update={"gradient_accumulation_steps": plan.gradient_accumulation_steps})
     return Prepared(config, plan)
-
-
-def _may_be_null(stage: type[StageConfig], name: str) -> bool:
-    return not keys_of(stage)[name].is_open
 
 
 def smallest_world(config: StageConfig) -> int:

@@ -66,12 +66,13 @@ def stage_of_file(raw: Mapping[str, Any]) -> Stage:
 def rl_rows(config: RLConfig, plan: BatchPlan, n_prompts: int | None) -> list[Row]:
     """Every number of an RL run's batches."""
     length = f"max_steps {config.max_steps}" if config.max_steps > 0 else f"{config.num_train_epochs:g} epochs"
+    repeated = None if n_prompts is None else repeated_prompts(plan, n_prompts)
     rows: list[tuple[str, object, str]] = [
         ("advantage rule", config.advantage_rule, f"rl_algorithm {config.rl_algorithm}"),
         ("policy loss", config.policy_loss, config.loss_agg_mode),
         ("data ranks", plan.data_ranks, _world(config)),
         ("training prompts", UNKNOWN if n_prompts is None else n_prompts, "before over-long ones are left out"),
-        ("prompts per rollout", plan.prompts_per_rollout, _note_on_prompts(plan, n_prompts)),
+        ("prompts per rollout", plan.prompts_per_rollout, repeated or "global_batch_size"),
         ("prompts per rollout and rank", plan.prompts_per_rollout_per_rank, ""),
         ("rows per rollout", plan.rows_per_rollout, f"x rollout_n {config.rollout_n}"),
         ("rows per rollout and rank", plan.rows_per_rank, ""),
@@ -127,10 +128,6 @@ def _world(config: RLConfig | Supervised) -> str:
 
 def _as_text(rows: Sequence[tuple[str, object, str]]) -> list[Row]:
     return [(name, f"{value:,}" if isinstance(value, int) else str(value), note) for name, value, note in rows]
-
-
-def _note_on_prompts(plan: BatchPlan, n_prompts: int | None) -> str:
-    return "global_batch_size" if n_prompts is None else repeated_prompts(plan, n_prompts) or "global_batch_size"
 
 
 def count_rows(path: str) -> int | None:

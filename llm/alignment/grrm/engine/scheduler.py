@@ -205,7 +205,8 @@ class BatchScheduler:
 
     def _can_admit(self, group: Sequence[SharedSequence], n_admitted: int) -> bool:
         """Return whether a slot is free beyond those for `n_admitted`; open one with longer slots if none runs."""
-        length = min(max(map(_length, group)), self._engine.max_prompt_tokens + 1)
+        lengths = (len(member.request.prompt) + member.request.params.max_new_tokens for member in group)
+        length = min(max(lengths), self._engine.max_prompt_tokens + 1)
         if self._session is None or self._session.max_len < length:
             if self._running:
                 return False
@@ -245,10 +246,6 @@ class BatchScheduler:
                 submission.put(error)
                 self._give_up(submission, range(len(submission.n_seen)))
             self._cancelled = []
-
-
-def _length(sequence: SharedSequence) -> int:
-    return len(sequence.request.prompt) + sequence.request.params.max_new_tokens
 
 
 def _key(request: Request) -> Key:

@@ -116,15 +116,13 @@ def _log_odds(reply: Reply[str] | None) -> float | Status:
     if isinstance(reply.parsed, Status):
         return reply.parsed
     choices = reply.choices[0].choices if reply.choices else ()
-    of_a, of_b = (_probability(choices, letter) for letter in "AB")
+    of_a, of_b = (
+        math.fsum(math.exp(logprob) for piece, logprob in choices if piece.strip() == letter) for letter in "AB"
+    )
     if not of_a and not of_b:
         return Status.JUDGE_UNPARSABLE
     least = math.exp(min(logprob for _, logprob in choices))
     return math.log(of_a or least) - math.log(of_b or least)
-
-
-def _probability(choices: Sequence[tuple[str, float]], letter: str) -> float:
-    return math.fsum(math.exp(logprob) for piece, logprob in choices if piece.strip() == letter)
 
 
 def scores_of(odds: Odds, n_candidates: int) -> list[Outcome]:

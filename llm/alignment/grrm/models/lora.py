@@ -30,8 +30,8 @@ def with_adapters(model: Any, config: AdapterConfig, dtype: str, seed: int, *, h
     """
     if not config.lora:
         return model
-    paths = [name for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)]
-    missing = [name for name in config.lora_target_modules if not any(_is_called(path, name) for path in paths)]
+    paths = [f".{name}" for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)]
+    missing = [name for name in config.lora_target_modules if not any(path.endswith(f".{name}") for path in paths)]
     if missing:
         available = sorted({path.rpartition(".")[2] for path in paths} - {"lm_head"})
         raise UserError(
@@ -108,10 +108,6 @@ def _at(model: Any, path: str) -> Any:
     for name in filter(None, path.split(".")):
         model = getattr(model, name)
     return model
-
-
-def _is_called(path: str, name: str) -> bool:
-    return path == name or path.endswith(f".{name}")
 
 
 def _named(adapters: tuple[int, int, int] | None) -> str:

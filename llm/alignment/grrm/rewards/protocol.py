@@ -150,7 +150,7 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     return Verdict(
         tuple(wire.candidates[index].status for index in order),
         tuple(wire.candidates[index].score for index in order),
-        None if wire.ranking is None else tuple(tuple(map(_own_id, tier)) for tier in wire.ranking),
+        None if wire.ranking is None else tuple(tuple(id_.partition("/")[2] for id_ in tier) for tier in wire.ranking),
         wire.analysis,
         wire.attempts,
         wire.tokens,
@@ -158,10 +158,6 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
         parts=parts,
         spans=spans,
     )
-
-
-def _own_id(wire_id: str) -> str:
-    return wire_id.partition("/")[2]
 
 
 def _check_request_id(request: ScoreRequest, answered: str) -> None:

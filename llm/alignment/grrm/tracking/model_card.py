@@ -120,7 +120,8 @@ def _scores(metrics: list[dict[str, Any]], settings: Mapping[str, Any], step: in
     line = evaluations[-1]
     names = [key for key, value in line.items() if key.startswith("eval_") and isinstance(value, (int, float))]
     names = [key for key in names if not key.startswith("eval_alarm/")]
-    rows = [(f"`{key}`", f"{line[key]:.4g}", _interval(line, key)) for key in names if not _is_bound(key, names)]
+    bounds = {f"{name}{end}" for name in names for end in ("_low", "_high")}
+    rows = [(f"`{key}`", f"{line[key]:.4g}", _interval(line, key)) for key in names if key not in bounds]
     intro = f"Held-out rows, after step {line['step']}. Names with `_greedy` are of greedy decoding."
     return f"{intro}\n\n{_table(('metric', 'value', '95 % interval'), rows)}"
 
@@ -166,10 +167,6 @@ def _judge_card(path: Path) -> list[str]:
 
 def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
-
-
-def _is_bound(key: str, names: list[str]) -> bool:
-    return any(key == f"{name}{end}" for name in names for end in ("_low", "_high"))
 
 
 def _interval(line: Mapping[str, Any], key: str) -> str:

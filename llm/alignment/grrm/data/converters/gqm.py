@@ -85,7 +85,9 @@ def convert_sft_gqm(
         verdicts = [_verdict(integer_scores(group["scores"]), prompt_type) for group in groups]
         analyses = ["" if no_analysis else taught_analysis(group["analysis"], prompt_type) for group in groups]
         pairs = list(zip(analyses, verdicts, strict=True))
-        decisive = [_shifted(_decisive(verdict), len(text)) for text, verdict in pairs]
+        decisive = [
+            [(len(text) + start, len(text) + end) for start, end in _decisive(verdict)] for text, verdict in pairs
+        ]
         return taught(prompts, [text + verdict for text, verdict in pairs], decisive)
 
     written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
@@ -105,10 +107,6 @@ def _verdict(scores: tuple[int, ...], prompt_type: str) -> str:
 @lru_cache(maxsize=65536)
 def _decisive(verdict: str) -> tuple[Span, ...]:
     return tuple(decisive_spans(verdict))
-
-
-def _shifted(spans: tuple[Span, ...], by: int) -> list[Span]:
-    return [(start + by, end + by) for start, end in spans]
 
 
 def convert_rl_gqm(

@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from html.parser import HTMLParser
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -152,11 +153,8 @@ def build_libreoffice(
         {"min_words": min_words, "max_words": max_words},
     )
     rows = _rows(pages, pairs, range(min_words, max_words + 1))
-    return write_translations(out_dir, rows, source, limits, lambda rows: rows.sort(key=_order), SEGMENT_SCHEMA)
-
-
-def _order(segment: Segment) -> tuple[Any, ...]:
-    return segment.src_lang, segment.trg_lang, segment.page, segment.position
+    order = attrgetter("src_lang", "trg_lang", "page", "position")
+    return write_translations(out_dir, rows, source, limits, lambda rows: rows.sort(key=order), SEGMENT_SCHEMA)
 
 
 def _locale(language: str) -> str:

@@ -38,7 +38,7 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
             source_language = src_lang or unit.get("srclang") or heads.get("srclang", "*all*")
             if source_language == "*all*":
                 raise UserError(f"{path} does not say its source language; give it with --src-lang")
-            texts = [(_language(variant), _text(variant.find("seg"))) for variant in unit.findall("tuv")]
+            texts = [(variant.get("lang", ""), _text(variant.find("seg"))) for variant in unit.findall("tuv")]
             source, text = next((pair for pair in texts if _same(pair[0], source_language)), (None, None))
             others = [pair for pair in texts if pair[0] != source and (trg_lang is None or _same(pair[0], trg_lang))]
             if source is None or not others:
@@ -156,10 +156,6 @@ def _text(element: Element | None) -> str | None:
     for child in element:
         parts += ["" if child.tag in _NOT_TEXT else _text(child) or "", child.tail or ""]
     return "".join(parts)
-
-
-def _language(element: Element) -> str:
-    return element.get("lang", "")
 
 
 def _same(lang: str, other: str) -> bool:

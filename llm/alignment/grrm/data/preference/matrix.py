@@ -16,7 +16,7 @@ def language_matrices(counts: Mapping[tuple[str, str], int]) -> str:
     English comes first, the others by name, totals last. `counts` are the pairs by source and target language.
     """
     n_pairs = sum(counts.values())
-    sources, targets = (_english_first([pair[side] for pair in counts]) for side in (0, 1))
+    sources, targets = (sorted({*names}, key=lambda name: (name != "en", name)) for names in zip(*counts, strict=True))
     inner = np.array([[counts.get((src, trg), 0) for trg in targets] for src in sources])
     with_rows = np.hstack([inner, inner.sum(axis=1, keepdims=True)])
     cells = np.vstack([with_rows, with_rows.sum(axis=0, keepdims=True)])
@@ -35,10 +35,6 @@ def language_matrices(counts: Mapping[tuple[str, str], int]) -> str:
             f"Total samples: {n_pairs}",
         ]
     )
-
-
-def _english_first(languages: Sequence[str]) -> list[str]:
-    return sorted(set(languages), key=lambda language: (language != "en", language))
 
 
 def _decimals(column: Sequence[float]) -> list[str]:

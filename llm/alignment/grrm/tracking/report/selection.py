@@ -142,7 +142,8 @@ def choose(surveys: Sequence[Survey], limit: int, n_bytes: int) -> list[set[Grou
 
 def _choose(survey: Survey, in_common: Sequence[int], limit: int, n_bytes: int) -> set[GroupKey]:
     common = _halving([key for prompt in in_common for key in survey.by_prompt[prompt]])
-    recurring = sorted((keys for keys in survey.by_prompt.values() if _n_steps(keys) > 1), key=_by_recurrence)
+    of_steps = (keys for keys in survey.by_prompt.values() if _n_steps(keys) > 1)
+    recurring = sorted(of_steps, key=lambda keys: (-_n_steps(keys), keys[0]))
     rules = (
         sorted(survey.concord, key=lambda key: (survey.concord[key], key)),
         [*{cause: key for key, cause in survey.failed.items()}.values(), *reversed(survey.failed)],
@@ -245,7 +246,3 @@ def _halving(keys: Sequence[GroupKey]) -> list[GroupKey]:
 
 def _n_steps(keys: Sequence[GroupKey]) -> int:
     return len({step for step, _ in keys})
-
-
-def _by_recurrence(keys: Sequence[GroupKey]) -> tuple[int, GroupKey]:
-    return -_n_steps(keys), keys[0]
