@@ -51,8 +51,12 @@ def mkl_dispatch(vendor: str, flags: frozenset[str]) -> str | None:
 
 def threads_per_process() -> int:
     """Usable cores divided among the trainer processes that the launcher started on this host."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // local_processes())
+    return max(1, usable_cores() // local_processes())
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def local_processes() -> int:

@@ -24,7 +24,7 @@ from grrm.cli.folders import works_on_folder
 from grrm.cli.options import FILE, FiniteRange, option_group
 from grrm.cli.script_flags import ScriptCommand
 from grrm.errors import UserError
-from grrm.startup import end_with_parent
+from grrm.startup import end_with_parent, usable_cores
 
 if TYPE_CHECKING:
     from grrm.demo.processes import Child
@@ -110,8 +110,7 @@ def environments(devices: str) -> dict[str, dict[str, str]]:
     """
     kind, _, number = devices.partition(":")
     if kind == "cpu" and number.isdecimal() and int(number) > 0:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // int(number))))
+        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, usable_cores() // int(number))))
         environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads}
         return {f"cpu:{index}": environment for index in range(int(number))}
     ranges = [_RANGE.fullmatch(part.strip()) for part in devices.split(",")]

@@ -112,7 +112,7 @@ def _import_check(imports_paddle: Callable[[], str | None]) -> Finding:
 
 
 def _process() -> Iterable[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = startup.usable_cores()
     effect = "" if cores >= 2 else "two ranks share one core: the demo takes twice as long"
     yield Finding("ok" if cores >= 2 else "warning", "cores", str(cores), effect)
     flags = startup.cpu_facts()[1]
