@@ -30,7 +30,7 @@ def weighted_batch(world: TinyWorld, items: list[SftItem], form_weight: float) -
 
 
 def test_form_weighs_less_than_what_is_decisive(world: TinyWorld) -> None:
-    rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", "", decisive=(1,)), SftItem(1, [5, 9, 8], [], 1, "", "")]
+    rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", decisive=(1,)), SftItem(1, [5, 9, 8], [], 1, "")]
     model, weights = load_policy(world.policy), [0.25, 1.0, 0.25, 1.0, 1.0]
     logprobs = [logprob for item in rows for logprob in label_logprobs(model, item)]
     _, loss, counts = weighted_batch(world, rows, 0.25)
@@ -41,14 +41,14 @@ def test_form_weighs_less_than_what_is_decisive(world: TinyWorld) -> None:
 
 
 def test_form_weight_of_one_changes_no_bit(world: TinyWorld) -> None:
-    rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", "", decisive) for decisive in (None, (1,))]
+    rows = [SftItem(0, [5, 6, 7, 8, 9], [], 2, "", decisive) for decisive in (None, (1,))]
     (batch, loss, counts), (same, same_loss, same_counts) = (weighted_batch(world, [row], 1.0) for row in rows)
     assert batch.keys() == same.keys()
     assert (loss, counts) == (same_loss, same_counts)
 
 
 def test_a_form_without_weight_needs_decisive_tokens_in_every_row() -> None:
-    rows = [SftItem(0, [5, 6, 7], [], 1, "", "", decisive) for decisive in ((), (1,))]
+    rows = [SftItem(0, [5, 6, 7], [], 1, "", decisive) for decisive in ((), (1,))]
     with pytest.raises(UserError, match="form_weight is 0, and a row of train_datasets has no decisive token"):
         sft_run.check_form_weight(SFTConfig(form_weight=0.0), rows)
     sft_run.check_form_weight(SFTConfig(form_weight=0.0), rows[1:])

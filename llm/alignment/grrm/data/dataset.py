@@ -56,7 +56,6 @@ class SftItem:
     labels: list[int]
     prompt_len: int
     prompt_text: str
-    response_text: str
     decisive: tuple[int, ...] | None = None
     is_chat: bool = False
 
@@ -191,7 +190,7 @@ class SftDataset(TokenizedRows[SftItem]):
                 if spans_of is not None and row.get(DECISIVE) is not None:
                     inside = _inside(spans_of(response), _ranges(path, number, row[DECISIVE], len(response)))
                     decisive = tuple(len(prompt_ids) - n_ignored + at for at in inside)
-                item = SftItem(len(self), tokens, labels, n_ignored, prompt, response, decisive, is_chat)
+                item = SftItem(len(self), tokens, labels, n_ignored, prompt, decisive, is_chat)
                 self._items.append(item)
         report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
 

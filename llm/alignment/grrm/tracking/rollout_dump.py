@@ -1,7 +1,7 @@
 """Every rollout group on disk: what was asked, what was sampled, what the judge said, what the trainer made of it.
 
-A trainer lets its first rank write, which holds the whole gathered batch. `jsonl`: one file per writing rank, appended.
-`parquet`: one file per writing rank and step, written atomically.
+A trainer lets its first rank write, which holds the whole gathered batch. `jsonl`: one file, appended. `parquet`: one
+file per step, written atomically.
 """
 
 from __future__ import annotations
@@ -213,21 +213,20 @@ def part_of(record: Mapping[str, Any]) -> PartVerdict:
 
 
 class RolloutDump:
-    """Writes the groups of one rank below `folder`, which all ranks may share.
+    """Writes the groups of a run below `folder`.
 
     `first_step` is the first step this run will write; records of that step or later, left by a run that was
     interrupted after its last checkpoint, are removed. Raises UserError on an unknown format.
     """
 
-    def __init__(self, folder: Path, file_format: str = "jsonl", *, rank: int = 0, first_step: int = 0) -> None:
+    def __init__(self, folder: Path, file_format: str = "jsonl", *, first_step: int = 0) -> None:
         self.folder = Path(folder)
-        self.rank = rank
         if file_format not in ("jsonl", "parquet"):
             raise UserError(f"rollout dumps can be 'jsonl' or 'parquet', not {file_format!r}: change the setting")
         self.folder.mkdir(parents=True, exist_ok=True)
         # In both formats: the interrupted run may have written the other one.
-        lines = StepLines(self.folder / f"rollouts-rank{rank:03d}.jsonl", first_step)
-        _remove_from(self.folder, f"rollouts-rank{rank:03d}-step*.parquet", first_step)
+        lines = StepLines(self.folder / "rollouts-rank000.jsonl", first_step)
+        _remove_from(self.folder, "rollouts-rank000-step*.parquet", first_step)
         self.first_step = first_step
         self._lines = lines if file_format == "jsonl" else None
 
@@ -249,7 +248,7 @@ class RolloutDump:
         if self._lines is not None:
             self._lines.append(records)
             return
-        path = self.folder / f"rollouts-rank{self.rank:03d}-step{step:08d}.parquet"
+        path = self.folder / f"rollouts-rank000-step{step:08d}.parquet"
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         pq.write_table(pa.Table.from_pylist([finite(record) for record in records], schema=_SCHEMA), temporary)
         os.replace(temporary, path)
@@ -264,7 +263,7 @@ def read_arguments(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every record below `folder`, of all ranks and either format, file by file in name order."""
+    """Every record below `folder`, of either format, file by file in name order."""
     for path in sorted(Path(folder).glob("rollouts-rank*")):
         if path.suffix == ".jsonl":
             yield from read_step_lines(path)
