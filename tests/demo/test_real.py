@@ -253,7 +253,6 @@ def test_results_of_seeds_become_records_tables_and_figures(measured):
     assert records[POLICIES]["seconds"] == {"seed1/grpo": 3.0}
     judge = [
         "reward model on pairs",
-        "600",
         "100.0",
         "0.715 ± 0.007",
         *["–"] * 2,
@@ -279,9 +278,9 @@ def test_a_judge_is_compared_on_all_pairs_of_the_same_groups(measured):
         figures = measured_judges(0.7) | {"scores": list(zip(golds, judged, strict=True))}
         write_json(measured.out / "seed1" / part / "ranking.json", {name: {"heldout": figures}})
     plan = replace(measured, settings=RealSettings(n_seeds=1))
-    rows = {row[0]: row[4:6] for row in printed(write_real(plan, (JUDGES,), {}))}
+    rows = {row[0]: row[3:5] for row in printed(write_real(plan, (JUDGES,), {}))}
     assert rows["SQM, expected scores"] == ["0.750", "–"]  # half of the three pairs of the group that it did not score
-    assert rows["GQM after SFT, expected scores"] == ["1.000", "0.250 (0.000–0.500)"]
+    assert rows["GQM after SFT, expected scores"] == ["1.000", "0.250 (0.000 to 0.500)"]
     record = json.loads((measured.out / "judges.json").read_text())
     assert "scores" not in record["seeds"]["1"]["judges"]["sqm_expected"]["heldout"]
 
@@ -328,8 +327,23 @@ def test_one_seed_has_intervals_and_a_judge_that_nobody_can_read_a_dash(measured
     write_json(path, {"gqm": {"heldout": measured_judges(0.5) | {"accuracy_ties_half": None, "readable": 0.0}}})
     plan = replace(measured, settings=RealSettings(n_seeds=1))
     rows = printed(write_real(plan, HALVES, {}))
-    assert "0.710 (0.690–0.730)" in next(row for row in rows if row[0] == "consensus")
-    assert next(row for row in rows if row[0] == "GQM after RLVR")[2:4] == ["0.0", "–"]
+    assert "0.710 (0.690 to 0.730)" in next(row for row in rows if row[0] == "consensus")
+    assert next(row for row in rows if row[0] == "GQM after RLVR")[1:3] == ["0.0", "–"]
+
+
+def test_a_narrow_terminal_cuts_off_no_name_and_no_interval(measured):
+    plan = replace(measured, settings=RealSettings(n_seeds=1))
+    console = Console(width=150, record=True)
+    for table in write_real(plan, HALVES, {}):
+        console.print(table)
+    assert "…" not in console.export_text()
+
+
+def test_runs_without_a_measured_correlation_leave_no_empty_figure(measured):
+    for folder in measured.out.glob("seed*/grpo*/rollouts"):
+        shutil.rmtree(folder)
+    write_real(measured, (POLICIES,), {})
+    assert {path.name for path in (measured.out / "figures").iterdir()} == {"real_gains.png"}
 
 
 def test_a_run_that_was_stopped_shows_and_keeps_what_it_has(measured, monkeypatch, capsys):
@@ -341,7 +355,7 @@ def test_a_run_that_was_stopped_shows_and_keeps_what_it_has(measured, monkeypatc
     monkeypatch.setattr(real_runner, "run_stages", failing)
     settings = replace(measured.settings, n_seeds=1)
     assert real_runner.run_halves(settings, (JUDGES,), out=measured.out) == 1
-    assert "Judges on held-out groups" in capsys.readouterr().out
+    assert "Judges on 600 held-out groups" in capsys.readouterr().out
     assert not (measured.out / "policies.json").exists()
     assert json.loads((measured.out / "judges.json").read_text())["seeds"]["1"]["judges"]
 
@@ -350,7 +364,7 @@ def test_a_fresh_run_that_is_stopped_shows_nothing_of_the_one_before(measured, m
     (measured.out / "stages").mkdir()
     monkeypatch.setattr(real_runner, "run_stages", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     real_runner.run_halves(measured.settings, (JUDGES,), fresh=True, out=measured.out)
-    assert "Judges on held-out groups" not in capsys.readouterr().out
+    assert "held-out groups" not in capsys.readouterr().out
     assert list(measured.out.glob("seed*/grpo/*"))  # of the other half
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from rich.table import Table
+from rich.table import Column, Table
 
 from grrm.data.atomic import write_bytes
-from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_picture
+from grrm.demo.pictures import STYLES, Picture, Theme, draw_picture
 from grrm.demo.real_plan import RealPlan
 from grrm.demo.real_record import judges_record, policies_record
 from grrm.demo.real_settings import JUDGES, POLICIES
@@ -24,7 +23,6 @@ from grrm.demo.stages import write_json
 Record = Mapping[str, Any]
 # Columns of a judge: what the record calls them, the factor, the digits.
 JUDGE_COLUMNS = {
-    "groups": ("n_groups", 1, 0),
     "readable %": ("readable", 100, 1),
     "pairs": ("accuracy_ties_half", 1, 3),
     "all pairs": ("all_pairs", 1, 3),
@@ -37,7 +35,8 @@ JUDGE_COLUMNS = {
     "tokens": ("tokens", 1, 0),
     "ms": ("milliseconds_a_group", 1, 0),
 }
-_LABEL_WIDTH = 12  # characters of a name below its bars
+# What the record calls a gain and its interval, and the decoding of both.
+_GAINS = {("gain", "interval"): "sampled", ("greedy_gain", "greedy_interval"): "greedy"}
 
 
 def write_real(plan: RealPlan, halves: Sequence[str], seconds: Mapping[str, float]) -> list[Table | str]:
@@ -91,10 +90,13 @@ def figure(record: Record, judge: str, key: str, of_set: str = "heldout") -> dic
 
 def judges_table(record: Record) -> Table:
     """Tabulate how the judges rank held-out groups: one row a judge, intervals of one seed, spreads of several."""
-    table = Table("judge", title="Judges on held-out groups, ties as half", title_justify="left")
+    judges = common(record, JUDGES)
+    n_groups = _shown(figure(record, judges[0], "n_groups"), 1, 0) if judges else "no"
+    title = f"Judges on {n_groups} held-out groups, ties as half"
+    table = Table(Column("judge", overflow="fold"), title=title, title_justify="left")
     for column in JUDGE_COLUMNS:
-        table.add_column(column, justify="right")
-    for judge in common(record, JUDGES):
+        table.add_column(column, justify="right", overflow="fold")  # an interval that is cut off would be none
+    for judge in judges:
         cells = [
             _shown(figure(record, judge, key), factor, digits, with_spread=key in ("accuracy_ties_half", "above_base"))
             for key, factor, digits in JUDGE_COLUMNS.values()
@@ -103,15 +105,17 @@ def judges_table(record: Record) -> Table:
     return table
 
 
-def _shown(number: Mapping[str, Any] | None, factor: float, digits: int, with_spread: bool = False) -> str:
+def _shown(
+    number: Mapping[str, Any] | None, factor: float, digits: int, with_spread: bool = False, sign: str = ""
+) -> str:
     if number is None:
         return "–"
-    mean = f"{factor * number['mean']:.{digits}f}"
+    mean = f"{factor * number['mean']:{sign}.{digits}f}"
     if not with_spread:
         return mean
     if number["interval"]:
         low, high = number["interval"]
-        return f"{mean} ({low:.{digits}f}–{high:.{digits}f})"
+        return f"{mean} ({low:{sign}.{digits}f} to {high:{sign}.{digits}f})"
     return mean if number["sd"] is None else f"{mean} ± {number['sd']:.{digits}f}"
 
 
@@ -124,7 +128,7 @@ def policies_table(record: Record) -> Table:
     for run in common(record, POLICIES):
         seeds = [of_seed[run] for of_seed in begun(record, POLICIES)]
         scores = [seed["scores"] for seed in seeds]
-        gains = [_gain(seeds, *keys) for keys in (("gain", "interval"), ("greedy_gain", "greedy_interval"))]
+        gains = [_gain(seeds, *keys) for keys in _GAINS]
         bleu = [statistics.fmean(of_seed["greedy"]["bleu"].values()) for of_seed in scores]
         similarity = [of_seed["greedy"]["similarity"] for of_seed in scores if "similarity" in of_seed["greedy"]]
         kl = [of_seed["kl_to_reference"] for of_seed in scores if "kl_to_reference" in of_seed]
@@ -142,13 +146,16 @@ def policies_table(record: Record) -> Table:
 
 
 def _gain(seeds: Sequence[Record], key: str, interval: str) -> str:
+    gain = _gain_figure(seeds, key, interval)
+    return "–" if gain is None else _shown(gain, 1, 2, with_spread=True, sign="+")
+
+
+def _gain_figure(seeds: Sequence[Record], key: str, interval: str) -> dict[str, Any] | None:
+    """As `figure`, of what a policy gained; None for SFT."""
     if "learned" not in seeds[0]:
-        return "–"
-    values = over_seeds([seed["learned"][key] for seed in seeds])
-    if values["sd"] is not None:
-        return f"{values['mean']:+.2f} ± {values['sd']:.2f}"
-    low, high = seeds[0]["learned"][interval]
-    return f"{values['mean']:+.2f} ({low:+.2f} to {high:+.2f})"
+        return None
+    bounds = tuple(seeds[0]["learned"][interval]) if len(seeds) == 1 else None
+    return over_seeds([seed["learned"][key] for seed in seeds]) | {"interval": bounds}
 
 
 def judges_picture(record: Record) -> list[Picture]:
@@ -158,18 +165,9 @@ def judges_picture(record: Record) -> list[Picture]:
     curves = {seed: of_seed["rlvr"] for seed, of_seed in record["seeds"].items() if of_seed["rlvr"]}
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for row, pairs in enumerate(defined.values()):
-            mean, spread = pairs["mean"], pairs["sd"] or 0.0
-            low, high = pairs["interval"] or (mean - spread, mean + spread)
-            axes.hlines(row, low, high, color=theme.ink, linewidth=1.2)
-            axes.plot(mean, row, "o", color=theme.series[0])
-            axes.annotate(f"{mean:.2f}", (high, row), (4, 0), textcoords="offset points", va="center", fontsize=8)
+        _draw_intervals(axes, theme, 0, range(len(defined)), list(defined.values()), digits=2)
         axes.axvline(0.5, color=theme.ink, linewidth=0.8, linestyle=":")
-        axes.set_yticks(range(len(defined)), [title_of(name) for name in defined])
-        axes.tick_params(axis="y", labelsize=8)
-        axes.grid(axis="y", visible=False)
-        axes.invert_yaxis()
-        axes.margins(x=0.12)
+        _name_rows(axes, [title_of(name) for name in defined])
         axes.set_xlabel("pairs in order, ties as half")
 
     def draw_rlvr(axes: Axes, theme: Theme) -> None:
@@ -197,26 +195,19 @@ def policies_pictures(record: Record) -> list[Picture]:
     """Gains of the policies, and how each judge follows gold while its policy moves."""
     runs = [run for run in common(record, POLICIES) if run != SFT]
     seeds_of_run = {run: [of_seed[run] for of_seed in begun(record, POLICIES)] for run in runs}
+    followed = {run: points for run, of_run in seeds_of_run.items() if (points := _correlations(of_run))}
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for row, (key, label) in enumerate((("gain", "sampled"), ("greedy_gain", "greedy"))):
-            positions = [position + (row - 0.5) * 0.38 for position in range(len(runs))]
-            figures = [over_seeds([seed["learned"][key] for seed in of_run]) for of_run in seeds_of_run.values()]
-            bar_row(axes, theme, row, positions, figures, label)
-            for position, of_run in zip(positions, seeds_of_run.values(), strict=True):
-                if len(of_run) == 1:
-                    bounds = of_run[0]["learned"]["interval" if key == "gain" else "greedy_interval"]
-                    axes.vlines(position, *bounds, color=theme.ink, linewidth=1.2)
-        axes.axhline(0, color=theme.ink, linewidth=0.8)
-        _name_bars(axes, runs)
-        axes.margins(y=0.12)
-        axes.set_ylabel("chrF over SFT")
+        for number, (keys, label) in enumerate(_GAINS.items()):
+            rows = [row + (number - 0.5) * 0.36 for row in range(len(runs))]
+            gains = [gain for of_run in seeds_of_run.values() if (gain := _gain_figure(of_run, *keys))]
+            _draw_intervals(axes, theme, number, rows, gains, label=label)
+        axes.axvline(0, color=theme.ink, linewidth=0.8, alpha=0.4)
+        _name_rows(axes, [title_of(run).removeprefix("GRPO, ") for run in runs])
+        axes.set_xlabel("chrF over SFT")
 
     def draw_followed(axes: Axes, theme: Theme) -> None:
-        for number, (run, of_run) in enumerate(seeds_of_run.items()):
-            points: dict[int, list[float]] = {}
-            for step, value in (point for seed in of_run for point in seed["judge_correlation"]):
-                points.setdefault(int(step), []).append(value)
+        for number, (run, points) in enumerate(followed.items()):
             steps = sorted(points)
             means = [statistics.fmean(points[step]) for step in steps]
             colour, style = theme.series[number % len(theme.series)], STYLES[number // len(theme.series) % len(STYLES)]
@@ -226,13 +217,44 @@ def policies_pictures(record: Record) -> list[Picture]:
 
     if not runs:
         return []
-    title, caption = "Judges while the policy moves", "On the policy's own training rollouts."
-    gains = draw_picture("gains", "What each judge teaches", "Held-out corpus chrF after GRPO, minus SFT's.", draw)
-    return [gains, draw_picture("followed", title, caption, draw_followed)]
+    pictures = [draw_picture("gains", "What each judge teaches", "Held-out corpus chrF after GRPO, minus SFT's.", draw)]
+    if followed:
+        caption = "On the policy's own training rollouts."
+        pictures.append(draw_picture("followed", "Judges while the policy moves", caption, draw_followed))
+    return pictures
 
 
-def _name_bars(axes: Axes, names: Sequence[str]) -> None:
-    titles = [title_of(name).removeprefix("GRPO, ") for name in names]
-    axes.set_xticks(range(len(names)), [fill(title, _LABEL_WIDTH) for title in titles])
-    axes.tick_params(axis="x", labelsize=7)
-    axes.grid(axis="x", visible=False)
+def _correlations(of_run: Sequence[Record]) -> dict[int, list[float]]:
+    """A judge's correlation with gold in each seed, by step; empty for a run of few steps, which measured none."""
+    points: dict[int, list[float]] = {}
+    for step, value in (point for seed in of_run for point in seed["judge_correlation"]):
+        points.setdefault(int(step), []).append(value)
+    return points
+
+
+def _draw_intervals(
+    axes: Axes,
+    theme: Theme,
+    colour: int,
+    rows: Sequence[float],
+    numbers: Sequence[Mapping[str, Any]],
+    digits: int = 1,
+    label: str | None = None,
+) -> None:
+    """A mean in each row, with the interval of one seed or the spread of several, and its number beside it."""
+    for row, number in zip(rows, numbers, strict=True):
+        mean, spread = number["mean"], number["sd"] or 0.0
+        low, high = number["interval"] or (mean - spread, mean + spread)
+        axes.hlines(row, low, high, color=theme.ink, linewidth=1.2)
+        end = (max(high, mean), row)
+        axes.annotate(f"{mean:.{digits}f}", end, (5, 0), textcoords="offset points", va="center", fontsize=8)
+    means = [number["mean"] for number in numbers]
+    axes.plot(means, rows, "o", color=theme.series[colour], label=label, markersize=5)
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", labelsize=8)
+    axes.grid(axis="y", visible=False)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
