@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -233,6 +234,14 @@ def commands_below(group, words=()):
 @pytest.mark.parametrize("command", commands_below(cli.grrm), ids=" ".join)
 def test_help_is_there_for_every_command(command):
     assert "Usage:" in invoke(*command, "--help").output
+
+
+@pytest.mark.parametrize("group", [[], ["data"], ["data", "corpus"], ["eval"], ["annotate"], ["model"], ["scorer"]])
+def test_the_help_of_a_group_says_whole_sentences_about_its_commands(group):
+    commands = invoke(*group, "--help").output.partition("Commands:")[2]
+    sentences = re.split(r"\n  (?=\S)", commands)[1:]
+    assert len(sentences) > 1
+    assert [sentence for sentence in sentences if sentence.rstrip().endswith("...")] == []
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
 from grrm.cli.commands.serve import serve
 from grrm.cli.commands.training import TRAINING_COMMANDS, judge_server
 from grrm.cli.commands.translate import translate
-from grrm.cli.options import FILE, FiniteRange
+from grrm.cli.options import FILE, CommandGroup, FiniteRange
 from grrm.entry import run_command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="paddle-grrm", prog_name="grrm")
 def grrm() -> None:
     """Train translation policies against group judges on PaddlePaddle."""

@@ -28,6 +28,16 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class CommandGroup(click.Group):
+    """A group whose help has the first sentence of each command, which click would cut off after half a line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by name."""
+        commands = {name: self.commands[name] for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(limit=200)) for name, command in commands.items()])
+
+
 class JudgeName(click.ParamType):  # type: ignore[type-arg]
     """A judge's name, or a function of the user's own, `module:function`."""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import click
 
+from grrm.cli.options import CommandGroup
+
 # Names of an option there, for commands that have ours and not theirs.
 _OTHER_NAMES = {
     "--mt-texts-key": "--mt-key",
@@ -76,7 +78,7 @@ def _ours(name: str, options: Mapping[str, object]) -> str:
     return other if other in options and name not in options else name  # type: ignore[return-value]
 
 
-class ScriptGroup(click.Group):
+class ScriptGroup(CommandGroup):
     """A group of such commands."""
 
     command_class = ScriptCommand

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import COUNT, FILE, language_options
+from grrm.cli.options import COUNT, FILE, CommandGroup, language_options
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DOCUMENT_KEYS = ("document", "page", "doc_id")  # the column of the project's own corpora is `page`
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def annotate() -> None:
     """Let people annotate groups of samples, and train judges on what they say."""
 

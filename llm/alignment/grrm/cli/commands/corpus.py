@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import FILE, option_group
+from grrm.cli.options import FILE, CommandGroup, option_group
 
 if TYPE_CHECKING:
     from grrm.data.corpora.pairs import CorpusFiles
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SEED = click.option("--seed", type=int, default=0, show_default=True)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def corpus() -> None:
     """Write train.parquet, heldout.parquet and dev.parquet in the TowerBlocks-MT schema."""
 

@@ -13,7 +13,7 @@ import click
 
 from grrm.cli.commands.evaluate_judge import judge
 from grrm.cli.commands.evaluate_ranking import ranking
-from grrm.cli.options import FILE, Command, FiniteRange, option_group
+from grrm.cli.options import FILE, Command, CommandGroup, FiniteRange, option_group
 from grrm.cli.reports import mean_and_interval, report_options
 from grrm.errors import UserError
 from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from grrm.evaluation.mt_scores import NeuralScorer, TranslationScores
 
 
-@click.group("eval")
+@click.group("eval", cls=CommandGroup)
 def evaluate() -> None:
     """Score rankings against gold scores, and translations against references."""
 
@@ -132,7 +132,7 @@ NAME = click.argument("name", type=click.Choice(list(METRIC_KINDS)))
 FOLDER = click.option("--folder", type=FILE, help="Of the environment.  [default: .venv-NAME]")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def scorer() -> None:
     """Install learned metrics, whose packages exclude ours, in environments of their own."""
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 
 import grrm
-from grrm.cli.options import FILE
+from grrm.cli.options import FILE, CommandGroup
 from grrm.data.atomic import write_bytes
 from grrm.errors import UserError
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def model() -> None:
     """Make a checkpoint folder from a GGUF file, weights dequantised."""
 
