@@ -23,6 +23,7 @@ class Rollout:
     arguments: dict[str, Any]
     values: list[np.ndarray] = field(default_factory=list)
     severities: list[np.ndarray] = field(default_factory=list)
+    fixed: list[bool] = field(default_factory=list)  # a reward that stands for a score; none is where this is empty
 
     @property
     def scored(self) -> list[int]:
@@ -80,14 +81,15 @@ def advantages(rollout: Rollout, rule: Rule, moments: Moments) -> list[np.ndarra
 
 
 def without_length(rollout: Rollout) -> Rewards:
-    """Rewards less what a regression on the log of the length, both from their group's mean, predicts."""
+    """Scores less what a regression on the log of the length, both from their group's mean, predicts."""
     logs, rewards = [math.log(max(length, 1)) for length in rollout.lengths], rollout.rewards
+    judged = [i for i in rollout.scored if not (rollout.fixed and rollout.fixed[i])]
 
     def centred(values: list[float], i: int) -> float:
-        own = [values[j] for j in rollout.scored if rollout.groups[j] == rollout.groups[i]]
+        own = [values[j] for j in judged if rollout.groups[j] == rollout.groups[i]]
         return values[i] - float(np.mean(own))
 
-    lengths = {i: centred(logs, i) for i in rollout.scored}
+    lengths = {i: centred(logs, i) for i in judged}
     spread = sum(value**2 for value in lengths.values())
     slope = sum(centred(rewards, i) * lengths[i] for i in lengths) / spread if spread else 0.0
     return [reward - slope * lengths.get(i, 0.0) for i, reward in enumerate(rewards)]

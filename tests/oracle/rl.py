@@ -127,7 +127,10 @@ class RlOracle:
                 self.comparison.add("log-probs, policy - reference", kl_T, one["kl"], scale=1.0)
                 self._note("kl in reward", np.abs(kl_T).max())
         index = [position for position, group in enumerate(groups) for _ in group["candidates"]]
-        return Rollout(rewards, index, list(lengths), kl, self.arguments, severities=self._severities(every))
+        fixed = [one["score"] is None for one in every]
+        return Rollout(
+            rewards, index, list(lengths), kl, self.arguments, severities=self._severities(every), fixed=fixed
+        )
 
     def _severities(self, candidates: list[dict[str, Any]]) -> list[np.ndarray]:
         """The weights of error spans per token, compared with the dump; none where the run did not read them."""

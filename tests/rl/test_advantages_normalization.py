@@ -84,9 +84,23 @@ def test_length_neutral_rewards_are_those_of_the_formula(seed):
     groups, lengths, rewards = np.repeat(np.arange(5), 4), rng.integers(1, 30, 20), rng.normal(size=20)
     rewards[rng.integers(20)] = np.nan
     mask_RT = np.arange(30) < lengths[:, None]
-    neutral = length_neutral(AdvantageInputs(rewards, groups, mask_RT)).rewards_R
-    expected = without_length(Rollout(rewards.tolist(), groups.tolist(), lengths.tolist(), [], {}))
+    fixed = rng.random(20) < rng.choice([0.0, 0.3])
+    neutral = length_neutral(AdvantageInputs(rewards, groups, mask_RT, judged_R=~fixed)).rewards_R
+    expected = without_length(
+        Rollout(rewards.tolist(), groups.tolist(), lengths.tolist(), [], {}, fixed=fixed.tolist())
+    )
     np.testing.assert_allclose(neutral, expected, atol=1e-9)
+
+
+def test_fixed_rewards_of_responses_that_ran_on_are_no_length_bias_of_the_judge():
+    """The judge has none here: what failed at the limit must not make it one, nor get back what it lost."""
+    rewards, lengths = np.array([0.0, 0.5, 0.7, 0.5, 0.0, 0.6, 0.8, 0.6]), np.array([256, 20, 30, 45] * 2)
+    mask_RT, is_fixed_R = np.arange(256) < lengths[:, None], lengths == 256
+    before = AdvantageInputs(rewards, np.repeat([0, 1], 4), mask_RT, judged_R=~is_fixed_R)
+    translations = AdvantageInputs(rewards[~is_fixed_R], np.repeat([0, 1], 3), mask_RT[~is_fixed_R])
+    neutral_R = length_neutral(before).rewards_R
+    np.testing.assert_array_equal(neutral_R[is_fixed_R], 0)
+    np.testing.assert_array_equal(neutral_R[~is_fixed_R], length_neutral(translations).rewards_R)
 
 
 def test_responses_of_one_length_keep_their_rewards_to_the_bit():

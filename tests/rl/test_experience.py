@@ -7,8 +7,11 @@ import pytest
 from support.rolled import scored_group
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
+from grrm.gqm.groups import Status, Verdict
+from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.shaping import ShapingConfig, shape_rewards
 from grrm.rl.experience import advantage_inputs, mean_reward, training_rows
-from grrm.rl.records import ModelOutputs
+from grrm.rl.records import Judged, ModelOutputs, Scored
 
 
 def test_table_has_one_row_per_sample_in_canonical_order():
@@ -18,6 +21,15 @@ def test_table_has_one_row_per_sample_in_canonical_order():
     np.testing.assert_array_equal(inputs.groups_R, [0, 0, 1])
     np.testing.assert_array_equal(inputs.mask_RT, [[1, 1, 0], [1, 1, 1], [1, 0, 0]])
     assert inputs.kl_RT is None
+
+
+def test_table_says_which_rewards_are_scores_and_which_stand_for_one():
+    rolled = scored_group(0, [2, 3, 1], [4.0, None, 8.0])
+    verdict = Verdict((Status.SCORED, Status.UNPARSABLE_CANDIDATE, Status.DUPLICATE), (4.0, None, 4.0))
+    shaped = shape_rewards(rolled.rolled.group, verdict, ShapingConfig(default_reward=-0.1), FailurePolicy())
+    inputs = advantage_inputs([Scored(Judged(rolled.rolled, verdict), shaped)])
+    np.testing.assert_allclose(inputs.rewards_R, [0.4, -0.1, 0.4])
+    np.testing.assert_array_equal(inputs.judged_R, [True, False, True])
 
 
 def constants(lengths, value):

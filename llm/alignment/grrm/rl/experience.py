@@ -55,9 +55,10 @@ def advantage_inputs(groups: Sequence[Scored], **settings: Any) -> AdvantageInpu
     Rows without a reward carry NaN. KL terms (policy minus reference log-probability) are included when every group has
     both, values and severities when every group has them. `settings` are the other fields of `AdvantageInputs`.
     """
-    rewards, index, lengths, kl, values, severities = [], [], [], [], [], []
+    rewards, judged, index, lengths, kl, values, severities = [], [], [], [], [], [], []
     for position, scored in enumerate(groups):
         rewards += [np.nan if reward is None else reward for reward in scored.shaped.rewards]
+        judged += [score is not None for score in scored.shaped.judged]
         index += [position] * len(scored.rolled.token_ids)
         lengths += [len(tokens) for tokens in scored.rolled.token_ids]
         kl += kl_rows(scored.outputs) or []
@@ -71,6 +72,7 @@ def advantage_inputs(groups: Sequence[Scored], **settings: Any) -> AdvantageInpu
         kl_RT=pad_right(kl, width) if len(kl) == len(rewards) else None,
         values_RT=pad_right(values, width) if len(values) == len(rewards) else None,
         severities_RT=pad_right(severities, width) if len(severities) == len(rewards) else None,
+        judged_R=np.asarray(judged, dtype=np.bool_),
         **settings,
     )
 

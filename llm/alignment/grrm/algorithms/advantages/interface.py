@@ -32,6 +32,8 @@ class AdvantageInputs:
     severities_RT: weight of the error span that each token is in, 0 outside of spans, or None where no judge marks
         errors; only rules with the trait `needs_spans` read it.
     span_weight: factor of the severities beside the advantage of the response.
+    judged_R: True where the reward is a judge's score and not a fixed one in its place; None where all rewards are.
+        Only `length_neutral` reads it.
 
     Raises ValueError if shapes disagree, a reward is infinite, a value is not finite, or ``kl_coeff`` is set without a
     finite KL.
@@ -48,6 +50,7 @@ class AdvantageInputs:
     gae_lambda: float = 1.0
     severities_RT: npt.NDArray[Any] | None = None
     span_weight: float = 0.0
+    judged_R: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         n_rows = len(self.rewards_R)

@@ -136,8 +136,11 @@ def normalized_rewards(inputs: AdvantageInputs, moments: RunningMoments | None) 
 def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
     """`inputs` with rewards that do not depend on length: ``r - b (z - group mean of z)``, z the log of the tokens.
 
-    b is the least-squares slope of rewards on z, both measured from their group's mean, over the scored responses of
-    the batch, so that neither longer nor shorter responses are preferred on average.
+    b is the least-squares slope of rewards on z, both measured from their group's mean, over the responses of the
+    batch that a judge has scored, so that neither longer nor shorter ones are preferred on average.
+
+    Fixed rewards, as that of a response without a translation, are not a judge's: they stay as they are. Responses that
+    ran on to the limit and failed would otherwise give a slope that rewards length among translations.
 
     A judge with a small bias for length moves a policy far, as it has the same sign in every group. Control for length
     by regression: Dubois et al., arXiv 2404.04475. Degenerate: without two lengths in a group, rewards stay as they
@@ -146,13 +149,15 @@ def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
     lengths_R = np.maximum(np.asarray(inputs.mask_RT).astype(bool).sum(axis=1), 1)
     rewards_R = np.asarray(inputs.rewards_R, dtype=np.float64)
     scored_R = ~np.isnan(rewards_R)
+    if inputs.judged_R is not None:
+        scored_R &= np.asarray(inputs.judged_R, dtype=bool)
     z_R = group_moments(np.where(scored_R, np.log(lengths_R), np.nan), inputs.groups_R).deviation_R
-    deviation_R = group_moments(rewards_R, inputs.groups_R).deviation_R
+    deviation_R = group_moments(np.where(scored_R, rewards_R, np.nan), inputs.groups_R).deviation_R
     spread = math.fsum(z_R[scored_R] ** 2)
     if spread == 0:
         return inputs
     slope = math.fsum(deviation_R[scored_R] * z_R[scored_R]) / spread
-    return replace(inputs, rewards_R=rewards_R - slope * z_R)
+    return replace(inputs, rewards_R=np.where(scored_R, rewards_R - slope * z_R, rewards_R))
 
 
 def batch_advantages(inputs: AdvantageInputs, rule: AdvantageRule, normalize: bool) -> FloatArray:
