@@ -113,6 +113,22 @@ def test_a_letter_that_is_not_among_the_choices_counts_as_the_least() -> None:
     assert set(verdict.statuses) == {Status.JUDGE_UNPARSABLE}
 
 
+@pytest.mark.parametrize("rest", [[("B", -9999.0)], [("x", -9999.0)], [("B", -math.inf), ("x", -2000.0)]])
+def test_a_letter_that_a_server_has_ruled_out_is_no_error(rest: list[tuple[str, float]]) -> None:
+    """vLLM writes -9999 for what sampling leaves out; a low temperature gives numbers like it."""
+
+    class Certain(BradleyTerryModel):
+        def _choice(self, prompt: str) -> GeneratedText:
+            if prompt.index("\none\n") < prompt.index("\ntwo\n"):
+                choices = [("A", 0.0), *rest]
+            else:
+                choices = [("B", 0.0), *((piece.replace("B", "A"), logprob) for piece, logprob in rest)]
+            return GeneratedText("A", "length", 1, (TokenChoices("A", tuple(choices)),))
+
+    (verdict,) = judged(Certain({"one": 0.0, "two": 0.0}), group_of(["one", "two"]))
+    assert verdict.scores == (10, 0)
+
+
 def test_taught_rows_are_the_judges_questions(tmp_path: Path) -> None:
     rows = [group_row(src_text=f"text {number}", scores=[1, 5, 5]) for number in range(30)]
     taught = [row["messages"] for row in converted(convert_sft_pairwise, rows, tmp_path, pairs=5)]

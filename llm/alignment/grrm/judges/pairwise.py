@@ -115,14 +115,24 @@ def _log_odds(reply: Reply[str] | None) -> float | Status:
         return Status.TOO_LONG
     if isinstance(reply.parsed, Status):
         return reply.parsed
-    choices = reply.choices[0].choices if reply.choices else ()
-    of_a, of_b = (
-        math.fsum(math.exp(logprob) for piece, logprob in choices if piece.strip() == letter) for letter in "AB"
-    )
-    if not of_a and not of_b:
+    choices = [choice for choice in (reply.choices[0].choices if reply.choices else ()) if choice[1] > -math.inf]
+    of_a, of_b = (_logprob(choices, letter) for letter in "AB")
+    if of_a is None and of_b is None:
         return Status.JUDGE_UNPARSABLE
-    least = math.exp(min(logprob for _, logprob in choices))
-    return math.log(of_a or least) - math.log(of_b or least)
+    least = min(logprob for _, logprob in choices)
+    return (least if of_a is None else of_a) - (least if of_b is None else of_b)
+
+
+def _logprob(choices: Sequence[tuple[str, float]], letter: str) -> float | None:
+    """The log-probability of a letter, with and without its space; None where it is not among the choices.
+
+    No probabilities: servers write -9999 for what was ruled out, whose probability has no logarithm.
+    """
+    logprobs = [logprob for piece, logprob in choices if piece.strip() == letter]
+    largest = max(logprobs, default=None)
+    if largest is None:
+        return None
+    return largest + math.log(math.fsum(math.exp(logprob - largest) for logprob in logprobs))
 
 
 def scores_of(odds: Odds, n_candidates: int) -> list[Outcome]:
@@ -141,5 +151,7 @@ def scores_of(odds: Odds, n_candidates: int) -> list[Outcome]:
     valid = {pair: odd for pair, odd in odds.items() if not isinstance(odd, Status)}
     for index in remaining:
         gains = (valid[index, other] - valid[other, index] for other in remaining if other != index)
-        outcomes[index] = 10 / (1 + math.exp(-math.fsum(gains) / (2 * len(remaining))))
+        strength = math.fsum(gains) / (2 * len(remaining))
+        of_other = math.exp(-abs(strength))  # exp(strength) of a strong one overflows
+        outcomes[index] = 10 * (1.0 if strength >= 0 else of_other) / (1 + of_other)
     return [outcomes[index] for index in range(n_candidates)]
