@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,21 @@ def test_candidate_without_gold_is_left_out_of_its_group_and_counted(read, write
     assert (one.candidates, one.gold) == (whole.candidates, whole.gold)
     assert (one.n_without_gold, whole.n_without_gold) == (1, 0)
     assert f"{path}: 1 candidates without a gold score were left out of their groups" in caplog.text
+
+
+def test_gold_on_a_smaller_scale_than_its_unit_is_told(read, write_rows, caplog):
+    """Scores from 0 to 1 in units of 10: no pair counts as different, and a pairwise reward model has no loss."""
+    small = [[0.5 + score / 250 for score in one["scores"]] for one in scored_rows(30)]
+    path = write_rows([row(scores=scores) for scores in small])
+    n_pairs = sum(len({a, b}) > 1 for scores in small for a, b in combinations(scores, 2))
+    with pytest.raises(UserError, match=f"0 of {n_pairs} pairs of different gold differ by more than 0.05 units"):
+        read(path)
+    assert len(read(path, gold_scale=0.1).groups) == 30
+    path = write_rows([row(scores=scores) for scores in [*small, [0.0, 0.9, 0.9, 0.9]]])
+    with caplog.at_level(logging.WARNING):
+        read(path)
+    assert f"3 of {n_pairs + 3} pairs of different gold" in caplog.text
+    assert "lower gold_scale" in caplog.text
 
 
 def test_what_data_groups_writes_is_read(read, tmp_path):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grrm.models.reward_models import CandidateGroup
-from grrm.reward_model.loss import LEAST_DIFFERENCE, count_pairs, group_loss
+from grrm.reward_model.loss import count_pairs, group_loss
 from grrm.reward_model.trainer import RewardModelTrainer
-from grrm.training.gold_groups import GoldGroup
+from grrm.training.gold_groups import LEAST_DIFFERENCE, GoldGroup
 
 NAN = float("nan")
 

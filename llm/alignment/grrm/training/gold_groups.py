@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from grrm.config.keys.reward_model import GroupConfig, PairConfig
@@ -33,6 +34,8 @@ PAIR_KEYS = ("prompt", "chosen", "rejected")
 SOURCE_KEYS = ("src_text", "src_lang", "trg_lang")
 UNKNOWN_PAIR = "unknown"
 MAX_GOLD = 1e6  # in units of the loss; the squares of what is larger drown every other group's
+LEAST_DIFFERENCE = 0.05  # of gold in its unit, that counts as one: half a point of chrF
+FEW = 0.1  # of the pairs of different gold: where fewer count as different, the unit is too large
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> R
     """Every usable group of a parquet or JSON lines file; what is left out is counted and told on the console.
 
     Raises UserError for a file that cannot be read, one with other columns than those of groups or pairs, one without
-    a usable row, or without one whose candidates differ in gold; and with context as `contexts_of` does.
+    a usable row, or without one whose candidates differ in gold by what counts; and with context as `contexts_of`.
     """
     contexts: Sequence[Context] = ()
     if config.context_segments:
@@ -231,12 +234,29 @@ def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader], contexts: S
         raise UserError(
             f"{path} has no row whose candidates differ in gold, so there is no order to learn; score it anew"
         )
+    _check_unit(path, groups)
     if rejected:
         n_rows = len(groups) + rejected.total()
         logger.warning("%s: %d of %d rows were left out: %s", path, rejected.total(), n_rows, reasons)
     if n_without_gold := sum(group.n_without_gold for group in groups):
         logger.warning("%s: %d candidates without a gold score were left out of their groups", path, n_without_gold)
     return Rows(groups, rejected)
+
+
+def _check_unit(path: Path, groups: Sequence[GoldGroup]) -> None:
+    """Raise UserError where no pair counts as different in the loss; warn where few do."""
+    gold = (np.asarray(group.gold) for group in groups)
+    differences = np.concatenate([np.abs(own[:, None] - own)[np.triu_indices(len(own), k=1)] for own in gold])
+    n_different, n_counted = np.count_nonzero(differences), np.count_nonzero(differences > LEAST_DIFFERENCE)
+    if n_counted >= FEW * n_different:
+        return
+    sentence = (
+        f"{path}: {n_counted} of {n_different} pairs of different gold differ by more than {LEAST_DIFFERENCE:g} units "
+        "of the loss, and only these are learned: lower gold_scale, which is 0.1 for scores from 0 to 1"
+    )
+    if not n_counted:
+        raise UserError(sentence)
+    logger.warning("%s", sentence)
 
 
 def _reader(path: Path, first: dict[str, Any], encode: GroupEncoder, config: GroupConfig) -> Reader:
