@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -128,6 +129,7 @@ def training_args(**changes):
         "gradient_accumulation_steps": 2,
         "unified_checkpoint": False,
         "load_sharded_model": False,
+        "metric_for_best_model": None,
     }
     return SimpleNamespace(**{**settings, **changes})
 
@@ -147,6 +149,7 @@ class SavingTrainer:
         pytest.fail("older checkpoints were deleted before the new one was whole")
 
     def _save_checkpoint(self, model, metrics=None):
+        self.compared = metrics
         checkpoint(Path(self.args.output_dir), self.state.global_step)
         self._rotate_checkpoints(use_mtime=True)
         if self.interrupted:
@@ -173,6 +176,17 @@ def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
     topology = {"data": 1, "sharding": 1, "tensor": 1, "pipeline": 1, "rows_per_step": 8, "unified": False}
     assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "topology": topology, "generation": 7}
+
+
+@pytest.mark.parametrize("name", ["reward", "eval_reward"])
+def test_an_evaluation_without_the_metric_of_the_best_checkpoint_chooses_none(tmp_path, name):
+    """Of an evaluation in which nothing had a reward; as the first one it stayed the best for good."""
+    trainer = MarkingTrainer(tmp_path)
+    trainer.args.metric_for_best_model = name
+    for trainer.state.global_step, reward, is_compared in ((1, math.nan, False), (2, 0.25, True)):
+        metrics = {"eval_reward": reward, "eval_chrf": 40.0}
+        trainer._save_checkpoint(None, metrics)
+        assert trainer.compared == (metrics if is_compared else None)
 
 
 def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):

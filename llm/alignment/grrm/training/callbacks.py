@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,15 @@ class StopsAtDivergence:
                 f"the {name} is {value} in step {step}: training has diverged, lower learning_rate or max_grad_norm "
                 "and start again, it goes on from the last checkpoint"
             )
+
+
+def of_best(metrics: Mapping[str, float] | None, name: str | None) -> Mapping[str, float] | None:
+    """An evaluation's `metrics`; None where the one that chooses the best checkpoint, `name`, is undefined.
+
+    Trainer takes the first evaluation for the best and asks what is above it, which nothing is where that is NaN.
+    """
+    is_undefined = metrics and name and math.isnan(metrics[f"eval_{name.removeprefix('eval_')}"])
+    return None if is_undefined else metrics
 
 
 class LogLastStep(TrainerCallback):

@@ -24,7 +24,7 @@ from grrm.models.trained_with import TrainedWith, write_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
-from grrm.training.callbacks import failures_in_log
+from grrm.training.callbacks import failures_in_log, of_best
 from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
@@ -151,8 +151,9 @@ class MarksCheckpoints:
         """Add files to a checkpoint that is not marked yet; called on every rank."""
 
     def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
-        super()._save_checkpoint(model, metrics)  # type: ignore[misc]  # Trainer comes next in the method order
         trainer: Any = self
+        metrics = of_best(metrics, trainer.args.metric_for_best_model)
+        super()._save_checkpoint(model, metrics)  # type: ignore[misc]  # Trainer comes next in the method order
         output_dir, step = Path(trainer.args.output_dir), trainer.state.global_step
         self.save_beside(output_dir / f"checkpoint-{step}")
         barrier(max(1, trainer.args.world_size))
