@@ -29,9 +29,9 @@ class Ranks(DataRanks):
     """This rank beside one that reports the same things ten times as large."""
 
     def gather(self, record):
-        metrics, gaps = record
+        metrics, gaps, updates = record
         other = {name: 10 * value for name, value in metrics.items()}
-        return [(metrics, gaps), (other, [tuple(10 * value for value in gap) for gap in gaps])]
+        return [record, (other, [tuple(10 * value for value in gap) for gap in gaps], updates)]
 
 
 def test_shares_add_up_over_micro_batches_and_average_over_updates():
@@ -41,6 +41,16 @@ def test_shares_add_up_over_micro_batches_and_average_over_updates():
     collected = metrics.collect()
     assert collected["kl"] == 5.0
     assert collected["ratio_max"] == 4.0
+
+
+def test_a_mean_is_over_the_updates_that_have_the_metric():
+    """Two updates of a critic alone, whose micro-batches add nothing of the policy, before two of both."""
+    metrics = StepMetrics(DataRanks(0, 1), micro_batches_per_update=2)
+    for micro_batch in range(8):
+        metrics.share({"value_loss": 1.0})
+        metrics.add({} if micro_batch < 4 or micro_batch == 5 else {"ratio_mean": 0.5}, NO_GAP)
+    collected = metrics.collect()
+    assert (collected["value_loss"], collected["ratio_mean"]) == (2.0, 0.75)
 
 
 def test_ranks_add_their_shares_and_rollout_metrics_pass_through():

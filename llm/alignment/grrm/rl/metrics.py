@@ -40,8 +40,9 @@ def merge_gaps(gaps: Sequence[Gap]) -> Gap:
 class StepMetrics:
     """Loss metrics, which are shares that add up over micro-batches and ranks, averaged over optimizer steps.
 
-    `set` values belong to the rollout, are equal on every rank, and are passed through. `in_stages` says that only the
-    last stage of a pipeline adds any.
+    The mean is over the steps that have the metric: those of a critic's warm-up have none of the policy's. `set` values
+    belong to the rollout, are equal on every rank, and are passed through. `in_stages` says that only the last stage of
+    a pipeline adds any.
     """
 
     def __init__(self, ranks: DataRanks, micro_batches_per_update: int, in_stages: bool = False) -> None:
@@ -54,6 +55,7 @@ class StepMetrics:
         self._shares: list[Mapping[str, float]] = []
         self._gaps: list[Gap] = []
         self._n_micro_batches = 0
+        self._updates: dict[str, set[int]] = {}
 
     def set(self, metrics: dict[str, float]) -> None:
         """Replace the rollout's metrics."""
@@ -68,20 +70,21 @@ class StepMetrics:
     def share(self, metrics: Mapping[str, Any]) -> None:
         """Add further metrics of the micro-batch that is added next."""
         self._shares.append({name: float(value) for name, value in metrics.items()})
+        for name in metrics:
+            self._updates.setdefault(name, set()).add(self._n_micro_batches // self.micro_batches_per_update)
 
     def collect(self) -> dict[str, float]:
         """Everything added since the last call, over all ranks. A collective: every rank must call it."""
-        own = (merge_metrics(self._shares), self._gaps, self._n_micro_batches)
+        own = (merge_metrics(self._shares), self._gaps, self._updates)
         own = of_last_stage(own) if self._in_stages else own
-        shares, gaps, n_micro_batches = own
-        parts = self.ranks.gather((shares, gaps))
-        updates = max(n_micro_batches / self.micro_batches_per_update, 1.0)
+        parts = self.ranks.gather(own)
         self._clear()
         merged = merge_metrics([part[0] for part in parts])
         total, largest, n_tokens = merge_gaps([gap for part in parts for gap in part[1]])
+        n_updates = {name: len(set().union(*(part[2].get(name, ()) for part in parts))) for name in merged}
         return {
             **self._rollout,
-            **{name: value if name.endswith("_max") else value / updates for name, value in merged.items()},
+            **{name: value if name.endswith("_max") else value / n_updates[name] for name, value in merged.items()},
             "logprob_gap_mean": total / max(n_tokens, 1.0),
             "logprob_gap_max": largest,
         }
