@@ -58,7 +58,7 @@ def test_scores_are_the_strengths_whatever_the_place(values: list[float], bias: 
     (verdict,) = judged(model, group_of(list(strengths)))
     mean = sum(values) / len(values)
     assert verdict.scores == pytest.approx([10 / (1 + math.exp(mean - value)) for value in values])
-    assert len(model.prompts) == len(values) * (len(values) - 1)
+    assert len(model.prompts) == verdict.attempts == len(values) * (len(values) - 1)
 
 
 def test_ranking_follows_and_copies_share_it() -> None:

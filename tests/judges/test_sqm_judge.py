@@ -13,7 +13,7 @@ def test_each_distinct_translation_is_asked_about_once(scripted):
     assert verdict.scores == (7.0, None, 2.0, 7.0)
     assert verdict.statuses == (Status.SCORED, Status.UNPARSABLE_CANDIDATE, Status.SCORED, Status.DUPLICATE)
     assert verdict.analysis == "[c0]\nfine\n7\n\n[c2]\npoor\n2"
-    assert (verdict.ranking, verdict.attempts) == (None, 1)
+    assert (verdict.ranking, verdict.attempts) == (None, 2)
 
 
 def test_all_groups_share_one_batch_and_only_failures_are_asked_again(scripted):
@@ -21,7 +21,8 @@ def test_all_groups_share_one_batch_and_only_failures_are_asked_again(scripted):
     verdicts = SQMJudge(generator).judge([group_of(["x", "y"]), group_of(["z"], "h")])
     assert [(len(call["prompts"]), call["temperature"]) for call in generator.calls] == [(3, 0.0), (1, 1.0), (1, 1.0)]
     assert [verdict.scores for verdict in verdicts] == [(7.0, 2.0), (9.0,)]
-    assert [(verdict.attempts, verdict.tokens) for verdict in verdicts] == [(3, 4), (1, 1)]
+    assert [(verdict.attempts, verdict.tokens) for verdict in verdicts] == [(4, 4), (1, 1)]
+    assert verdicts[0].rejections == ("malformed_scores",) * 2  # of 4: a share of the attempts is at most 1
 
 
 def test_one_unreadable_reply_leaves_the_other_scores(scripted):

@@ -104,7 +104,7 @@ class PairwiseJudge(GeneratorJudge):
             analysis="\n".join(
                 f"{names[first]} over {names[second]}: {odd:+.3f}" for (first, second), odd in valid.items()
             ),
-            attempts=max((reply.attempts for reply in answered), default=0),
+            attempts=sum(reply.attempts for reply in answered),
             tokens=sum(reply.tokens for reply in answered),
         )
 

@@ -190,7 +190,7 @@ def _verdict_of_replies(group: Group, plan: DistinctCandidates, replies: Sequenc
         plan,
         outcomes,
         analysis="\n\n".join(analyses),
-        attempts=max((reply.attempts for reply in answered), default=0),
+        attempts=sum(reply.attempts for reply in answered),
         tokens=sum(reply.tokens for reply in answered),
         rejections=tuple(reason for reply in answered for reason in reply.rejections),
     )
