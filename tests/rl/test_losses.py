@@ -204,6 +204,18 @@ def test_exploding_ratio_stays_finite_in_float32(policy_loss):
     assert np.isfinite(gradients[0]).all()
 
 
+@modes
+def test_kl_and_entropy_are_logged_per_token_however_the_loss_is_aggregated(mode):
+    """Dr. GRPO's aggregation made them sums over what a response may be long, and the verdict says: per token."""
+    arrays = batch(11)
+    arrays["entropy_RT"] = np.full_like(arrays["entropy_RT"], 2.5)
+    arrays["ref_logprobs_RT"] = arrays["logprobs_RT"] - 0.5
+    denominators = count_denominators(arrays["mask_RT"], arrays["advantages_RT"], width=512)
+    config = policy_loss_config(loss_agg_mode=mode, kl_type="k1", kl_loss_coeff=0.1)
+    metrics = run(arrays, config, denominators)[2]
+    assert (metrics["entropy"], metrics["kl"]) == (pytest.approx(2.5), pytest.approx(0.5))
+
+
 @configs
 def test_terms_without_weight_add_nothing_to_the_gradient(config):
     arrays = batch(7)
