@@ -26,6 +26,7 @@ def settings(**changes):
         "max_dec_len": 20,
         "max_steps": 80,
         "num_train_epochs": 1.0,
+        "dataloader_drop_last": False,
         "dynamic_sampling": False,
         "max_tokens_per_micro_batch": 0,
     }
@@ -68,6 +69,12 @@ def test_length_from_epochs_counts_whole_rollouts():
     unknown = batch_plan(settings(max_steps=-1), 1)
     assert unknown.rollouts is None
     assert unknown.optimizer_steps is None
+
+
+def test_epochs_are_as_many_passes_where_the_rest_of_each_is_dropped():
+    changes = {"max_steps": -1, "num_train_epochs": 3.0, "global_batch_size": 32, "dataloader_drop_last": True}
+    assert batch_plan(settings(**changes), 1, n_train_prompts=60).rollouts == 3  # of one whole batch each
+    assert batch_plan(settings(**{**changes, "dataloader_drop_last": False}), 1, n_train_prompts=60).rollouts == 5
 
 
 @pytest.mark.parametrize(

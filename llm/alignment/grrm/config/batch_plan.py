@@ -208,7 +208,11 @@ def _rollouts(settings: RLConfig, updates: int, n_train_prompts: int | None) -> 
         return settings.max_steps // updates
     if n_train_prompts is None:
         return None
-    rollouts = math.floor(n_train_prompts * settings.num_train_epochs) // settings.global_batch_size
+    size, epochs = settings.global_batch_size, settings.num_train_epochs
+    if settings.dataloader_drop_last:
+        rollouts = math.floor(n_train_prompts // size * epochs)  # the rest of each epoch is passed over
+    else:
+        rollouts = math.floor(n_train_prompts * epochs) // size
     if rollouts == 0:
         raise UserError(
             f"{n_train_prompts} prompts for {settings.num_train_epochs:g} epochs do not fill one rollout of "
