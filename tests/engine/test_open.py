@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from support.judged_groups import judge_over
 from support.tiny_policy import write_tiny_checkpoint
 
-from grrm.engine.api import SamplingParams
+from grrm.engine.api import Completion, SamplingParams
 from grrm.engine.open import open_generator, open_model, open_servers
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.errors import UserError
@@ -55,6 +55,20 @@ def test_an_opened_checkpoint_answers_in_its_own_template(original):
     again = opened.generator.generate_text(prompts[1:], temperature=1.0, max_new_tokens=6, seeds=[2])
     assert first[1] == again[0]
     assert all(reply.n_tokens <= 6 for reply in first)
+
+
+def test_replies_keep_the_spaces_that_the_model_wrote(original, monkeypatch):
+    """PaddleNLP's own way to decode takes those before . , ? and ! out: `Bonjour!` is no French."""
+    text = "Bonjour ! Ça va , n't it 's ? B : 3 ."
+    opened = open_model(original)
+    ids = opened.encode(text)
+    assert opened.tokenizer.decode(ids) != text
+    assert opened.decode(ids) == opened.decode_all(ids) == text
+    completion = Completion(ids, [], "stop", top_logprobs=[[(token, -0.1)] for token in ids])
+    monkeypatch.setattr(PaddleEngine, "_generate", lambda self, requests, on_finished: [completion])
+    (reply,) = opened.alone().generator.generate_text(["x"], temperature=0.0, max_new_tokens=99, top_logprobs=1)
+    assert reply.text == text
+    assert "".join(token.choices[0][0] for token in reply.tokens).startswith("Bonjour !")
 
 
 @pytest.mark.parametrize(("template", "rendered"), [("chatml", render_chatml("Hallo")), ("none", "Hallo")])

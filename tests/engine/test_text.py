@@ -19,7 +19,7 @@ class CharacterTokenizer:
     def __call__(self, text, add_special_tokens=True):
         return {"input_ids": [0] * add_special_tokens + [ord(character) for character in text]}
 
-    def decode(self, token_ids, skip_special_tokens=False):
+    def decode(self, token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=True):
         return "".join("<e>" * (not skip_special_tokens) if token == 0 else chr(token) for token in token_ids)
 
 

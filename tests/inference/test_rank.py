@@ -179,7 +179,7 @@ class Characters:
     def __call__(self, text, add_special_tokens):
         return {"input_ids": [ord(letter) for letter in text]}
 
-    def decode(self, token_ids, skip_special_tokens):
+    def decode(self, token_ids, skip_special_tokens, clean_up_tokenization_spaces):
         return "".join(map(chr, token_ids))
 
     def convert_tokens_to_ids(self, token):

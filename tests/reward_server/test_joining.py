@@ -38,7 +38,7 @@ class Numbers:
 
     unk_token_id = None
 
-    def decode(self, ids, skip_special_tokens=True):
+    def decode(self, ids, skip_special_tokens=True, clean_up_tokenization_spaces=True):
         return "Fine.\n7"
 
 

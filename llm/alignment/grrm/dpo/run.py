@@ -9,6 +9,7 @@ from typing import Any
 from grrm.config.stage_config import DPOConfig
 from grrm.dpo.trainer import PairTrainer
 from grrm.models.hub import checkpoint_folder
+from grrm.models.tokenizer import response_decoder
 from grrm.models.trained_with import read_trained_with
 from grrm.training.gold_groups import GoldGroup, PairEncoder, read_pairs
 from grrm.training.model_setup import check_fit, load_part, load_reference
@@ -35,7 +36,8 @@ def train(config: DPOConfig) -> None:
         held_out=held_out,
         **run.trainer_arguments("dpo"),
     )
-    prompts = ((run.tokenizer.decode(pair.candidates.prompt_ids), pair.is_chat) for pair in pairs)
+    decode = response_decoder(run.tokenizer, skip_special_tokens=False)
+    prompts = ((decode(pair.candidates.prompt_ids), pair.is_chat) for pair in pairs)
     base = read_trained_with(config.model_name_or_path)
     trainer.trained_with = run.trained_with(prompts).after(base)
     run.train(trainer)

@@ -38,7 +38,14 @@ from grrm.judges.interface import OpenedGenerator
 from grrm.models import cpu_kernels
 from grrm.models.chat_templates import chat_renderer, turns_renderer
 from grrm.models.hub import checkpoint_folder
-from grrm.models.tokenizer import check_vocabulary, encoder, load_tokenizer, reply_ends, special_tokens
+from grrm.models.tokenizer import (
+    check_vocabulary,
+    encoder,
+    load_tokenizer,
+    reply_ends,
+    response_decoder,
+    special_tokens,
+)
 
 if TYPE_CHECKING:
     from grrm.engine.paddle.engine import PaddleEngine
@@ -95,12 +102,12 @@ class OpenedModel:
     @property
     def decode(self) -> Callable[[Sequence[int]], str]:
         """Tokens to text, special ones left out."""
-        return lambda token_ids: str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
+        return response_decoder(self.tokenizer)
 
     @property
     def decode_all(self) -> Callable[[Sequence[int]], str]:
         """Tokens to text, special ones as well."""
-        return lambda token_ids: str(self.tokenizer.decode(list(token_ids), skip_special_tokens=False))
+        return response_decoder(self.tokenizer, skip_special_tokens=False)
 
     def alone(self, seed: int = 0) -> OpenedGenerator:
         """A generator for one caller at a time, whose every call is a batch."""

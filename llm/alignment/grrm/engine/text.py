@@ -63,7 +63,7 @@ class EngineTextGenerator:
         completions = self._engine.generate([self._encode(prompt) for prompt in prompts], params, streams)
         return [
             GeneratedText(
-                self._tokenizer.decode(completion.token_ids, skip_special_tokens=True),
+                self._decode(completion.token_ids),
                 completion.finish_reason,
                 len(completion.token_ids),
                 self._choices(completion),
@@ -81,10 +81,13 @@ class EngineTextGenerator:
         """The text of a token inside a text: at the beginning some tokenizers leave out its space."""
         if token not in self._pieces:
             anchor = self._encode("A")[-1:]
-            texts = (self._tokenizer.decode([*anchor, *ids], skip_special_tokens=True) for ids in ((), (token,)))
-            before, both = texts
+            before, both = self._decode(anchor), self._decode([*anchor, token])
             self._pieces[token] = both.removeprefix(before)
         return self._pieces[token]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        """The text as generated: PaddleNLP's default takes the space before a sign out, which French has there."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in tokens, no special tokens added."""

@@ -125,11 +125,7 @@ def token_spans(tokenizer: Any) -> Callable[[str], list[tuple[int, int]]]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         return lambda text: [tuple(span) for span in backend.encode(text, add_special_tokens=False).offsets]
-    encode = encoder(tokenizer)
-
-    def decode(ids: Sequence[int]) -> str:
-        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
+    encode, decode = encoder(tokenizer), response_decoder(tokenizer, skip_special_tokens=False)
     return lambda text: _decoded_spans(text, encode(text), decode)
 
 
@@ -200,9 +196,11 @@ def text_encoder(tokenizer: Any) -> Callable[[str], list[int]]:
     return lambda text: list(plain.encode(text, add_special_tokens=False).ids)
 
 
-def response_decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
-    """Ids to the response's text, special tokens left out."""
-    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+def response_decoder(tokenizer: Any, *, skip_special_tokens: bool = True) -> Callable[[Sequence[int]], str]:
+    """Ids to the response's text as it was generated, special tokens left out unless they are asked for."""
+    # PaddleNLP's default takes the space before a sign out, which French has there.
+    options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+    return lambda ids: str(tokenizer.decode(list(ids), **options))
 
 
 def token_id(tokenizer: Any, text: str) -> int | None:
