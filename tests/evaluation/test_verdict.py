@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from grrm.evaluation.held_out_scores import TranslatedPrompt
+from grrm.evaluation.held_out_scores import TranslatedPrompt, compares_only
 from grrm.evaluation.text_metrics import corpus_chrf
 from grrm.evaluation.verdict import LEVEL, Change, Verdict, verdict_of
 from grrm.gqm.groups import TranslationTask
@@ -72,6 +74,25 @@ def test_without_references_the_reward_decides_and_that_is_said():
     assert set(verdict.changes) == {"reward", "reward_greedy"}
     assert judged(*pair, has_references=False).changes == verdict.changes
     assert judged(*reversed(pair)).verdict == "did not help"
+
+
+def test_rewards_that_only_compare_the_translations_of_an_evaluation_decide_nothing():
+    """Those of a reward model: 5 and more for the better one of each group, whatever the policy."""
+    sides = []
+    for gap in (0.1, 0.02):  # samples come nearer to greedy translations
+        rewards = [(0.5 + gap * (1 + i / 40), *[0.5 - gap * (1 + i / 40) / 2] * 2) for i in range(40)]
+        rewards[0] = (1.0, 0.1, 0.1)  # clipped
+        rows = prompts(mixed(5), mixed(5), references=False)
+        sides.append([replace(row, rewards=own) for row, own in zip(rows, rewards, strict=True)])
+    verdict = judged(*sides)
+    assert (verdict.verdict, verdict.changes) == ("cannot tell", {})
+    assert verdict.reason.startswith("the judge compares translations of one evaluation with each other alone")
+    tasks = [row.task for row in prompts(mixed(5), mixed(5))]
+    compared = [[replace(row, task=task) for row, task in zip(side, tasks, strict=True)] for side in sides]
+    assert set(judged(*compared).changes) == {"chrf", "chrf_greedy"}
+    assert not compares_only(sides[0][:9])
+    assert not compares_only(sides[0][1:2] * 40)
+    assert not compares_only(prompts(mixed(5), mixed(5), [0.1 + 0.001 * i for i in range(40)]))
 
 
 def test_rewards_of_a_minority_of_the_rows_are_not_shown():

@@ -110,6 +110,19 @@ def test_unscored_samples_are_counted_not_zero():
     assert metrics["eval_frac_unrewarded"] == 1.0
 
 
+def test_rewards_of_a_judge_that_only_compares_are_told_once():
+
+    class Ranks(TokenRewarder):
+        def shape(self, judged):
+            rewards = [0.9, 0.5, 0.1] if judged.rolled.position % 2 else [0.3, 0.5, 0.7]
+            return SimpleNamespace(rewards=rewards)
+
+    evaluation = held_out(n_prompts=10, rewarder=Ranks())
+    lines = [line for step in (1, 2) for line in evaluation.evaluate(step).lines]
+    assert ["eval_reward says nothing about progress" in line for line in lines] == [False, True, False]
+    assert len(held_out(n_prompts=10).evaluate(1).lines) == 1
+
+
 class Peer:
     """A rank that runs in a thread beside the others, as far as a held-out evaluation can tell."""
 

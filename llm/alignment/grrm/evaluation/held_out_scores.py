@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from grrm.evaluation.text_metrics import bleu_by_language, corpus_chrf, duplicate_share, references_of
 from grrm.gqm.groups import TranslationTask
 
+MIN_COMPARED, MOST = 10, 0.9
 GREEDY = "_greedy"  # ends the names of what greedy translations get; samples' have no ending
 
 
@@ -22,6 +25,24 @@ class TranslatedPrompt:
     translations: tuple[str | None, ...]
     rewards: tuple[float | None, ...]
     lengths: tuple[int, ...]
+
+
+def compares_only(prompts: Sequence[TranslatedPrompt]) -> bool:
+    """Return whether a judge's rewards only compare the translations of a prompt with each other.
+
+    Then the mean of a prompt's rewards is the same whatever the translations are, as with a reward model or a mixture
+    that normalises, and no reward says whether a policy is better than an earlier one.
+
+    It takes MIN_COMPARED prompts of different rewards to tell; as clips and penalties move some means, MOST of them
+    have to agree. Where every prompt has the same rewards nothing can be said.
+    """
+    rewards = [tuple(reward for reward in prompt.rewards if reward is not None) for prompt in prompts]
+    differing = [of_prompt for of_prompt in rewards if len(set(of_prompt)) > 1]
+    if len(differing) < MIN_COMPARED or len(set(differing)) == 1:
+        return False
+    means = [*map(fmean, differing)]
+    usual = median(means)
+    return sum(math.isclose(mean, usual, abs_tol=1e-6) for mean in means) >= MOST * len(means)
 
 
 def has_reference(task: TranslationTask) -> bool:

@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from grrm.evaluation.bootstrap import bootstrap_interval
 from grrm.evaluation.chrf_difference import chrf_difference
-from grrm.evaluation.held_out_scores import TranslatedPrompt, has_reference
+from grrm.evaluation.held_out_scores import TranslatedPrompt, compares_only, has_reference
 from grrm.evaluation.reward_alarm import MIN_REFERENCES
 from grrm.evaluation.text_metrics import corpus_chrf
 
 Word = Literal["helped", "did not help", "cannot tell"]
 LEVEL = 0.95
+ONLY_COMPARED = "the judge compares translations of one evaluation with each other alone"
 CHRF, CHRF_GREEDY, REWARD, REWARD_GREEDY = "chrf", "chrf_greedy", "reward", "reward_greedy"
 _TITLES = {
     CHRF: ("chrF of samples", 2),
@@ -97,8 +98,10 @@ def verdict_of(
 
     With at least MIN_REFERENCES references chrF decides: `helped` if sampled or greedy chrF has risen and neither has
     fallen, `did not help` if one has fallen, `cannot tell` if both may be noise. Else the judge's reward decides,
-    which training has maximised; with fewer than MIN_REFERENCES rows nothing does. Raises ValueError for rows that do
-    not belong together.
+    which training has maximised; with fewer than MIN_REFERENCES rows nothing does.
+
+    Rewards that only compare the translations of one evaluation with each other (`compares_only`) are left out. Raises
+    ValueError for rows that do not belong together.
     """
     if not before or [prompt.task for prompt in before] != [prompt.task for prompt in after]:
         raise ValueError("the evaluations are of different rows")
@@ -112,17 +115,21 @@ def verdict_of(
     if scored:
         changes |= {f"{CHRF}{end}": _chrf_change(pairs, way) for end, way in ways.items() if way}
     everything = list(zip(before, after, strict=True))
-    changes |= {f"{REWARD}{end}": _reward_change(everything, way) for end, way in ways.items() if way}
+    is_relative = compares_only(before) or compares_only(after)
+    if not is_relative:
+        changes |= {f"{REWARD}{end}": _reward_change(everything, way) for end, way in ways.items() if way}
     defined = {name: change for name, change in changes.items() if change is not None}
-    word, reason = _decide(defined, len(before), len(scored))
+    word, reason = _decide(defined, len(before), len(scored), is_relative)
     return Verdict(word, reason, *steps, len(before), len(scored), defined, kl)
 
 
-def _decide(changes: dict[str, Change], n_rows: int, n_references: int) -> tuple[Word, str]:
+def _decide(changes: dict[str, Change], n_rows: int, n_references: int, is_relative: bool) -> tuple[Word, str]:
     by_chrf = n_references >= MIN_REFERENCES
     if n_rows < MIN_REFERENCES:
         return "cannot tell", f"it takes {MIN_REFERENCES} held-out rows"
     names = [name for name in ((CHRF, CHRF_GREEDY) if by_chrf else (REWARD, REWARD_GREEDY)) if name in changes]
+    if not names and is_relative:
+        return "cannot tell", f"{ONLY_COMPARED}, and only {n_references} rows have a reference"
     if not names:
         return "cannot tell", "the judge gave too few rewards in both evaluations"
     beside = "" if by_chrf else f", and only {n_references} rows have a reference"

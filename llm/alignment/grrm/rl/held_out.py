@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import SamplingParams
 from grrm.errors import UserError
-from grrm.evaluation.held_out_scores import TranslatedPrompt, console_line, held_out_scores
+from grrm.evaluation.held_out_scores import TranslatedPrompt, compares_only, console_line, held_out_scores
 from grrm.evaluation.reward_alarm import RewardAlarm
+from grrm.evaluation.verdict import ONLY_COMPARED
 from grrm.paddlenlp_api.training import TrainerCallback, TrainingArguments
 from grrm.parallel.data_ranks import DataRanks, run_together
 from grrm.rewards.failure_policy import RewardFailure
@@ -56,6 +57,7 @@ class HeldOut:
     ranks: DataRanks
     has_references: bool = False
     alarm: RewardAlarm | None = None
+    _has_said: bool = field(init=False, repr=False, default=False)
 
     def evaluate(self, step: int) -> Evaluation:
         """The `held_out_scores` after step `step`, and the alarm's state; independent of the number of ranks.
@@ -67,6 +69,11 @@ class HeldOut:
         has_greedy = self.decoding.greedy
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
+        if not self._has_said and compares_only(prompts):
+            self._has_said = True
+            lines.append(
+                f"{ONLY_COMPARED}: eval_reward says nothing about progress; stop early and choose checkpoints by chrF"
+            )
         if self.alarm is not None:
             alarm_metrics, sentence = self.alarm.check(step, metrics, prompts)
             metrics.update(alarm_metrics)
