@@ -260,6 +260,11 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
     tasks = [json.loads(json.loads(line)["tgt"]) for line in (tmp_path / "out/rl.jsonl").read_text().splitlines()]
     assert len(held) == len(sources) == 10
     assert "10 rows held out" in told
+    assert "heldout.jsonl: 10 rows written, 0 left out" in told
+    lines = [json.loads(line) for line in (tmp_path / "out/heldout.jsonl").read_text().splitlines()]
+    assert [(task["source"], task["reference"]) for task in (json.loads(line["tgt"]) for line in lines)] == [
+        (source, reference) for source, reference, *_ in held
+    ]
     for task in tasks:
         for key in ("source", "reference"):
             assert " ".join(task[key].casefold().split()) not in sources
@@ -268,6 +273,24 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
         converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 80)
     with pytest.raises(UserError, match="unknown prompt type 'Towr': did you mean 'Tower'"):
         converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 10, "--prompt-type", "Towr")
+
+
+@pytest.mark.parametrize(("kind", "out"), [("rl", "rl.jsonl"), ("sft", "sft.jsonl"), ("rows", "rows.parquet")])
+def test_held_out_rows_are_lines_for_rl_where_the_others_are(kind, out, tmp_path):
+    pq.write_table(TABLE, tmp_path / "in.parquet")
+    converted(
+        tmp_path / "in.parquet",
+        tmp_path / "out" / out,
+        "--to",
+        kind,
+        "--held-out",
+        1,
+        "--messages" if kind == "rl" else "--prompt-type=Tower",
+    )
+    assert (tmp_path / "out/heldout.parquet").is_file()
+    written = tmp_path / "out/heldout.jsonl"
+    assert written.is_file() == (kind == "rl")
+    assert kind != "rl" or "messages" in json.loads(written.read_text())
 
 
 @pytest.mark.parametrize(("rows", "out"), [("heldout.parquet", ""), ("", ""), ("", "all.jsonl")])

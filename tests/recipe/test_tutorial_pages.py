@@ -18,7 +18,7 @@ LAPTOP, JUDGE = DOCS / "tutorial_laptop.md", DOCS / "tutorial_judge.md"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PHRASES = re.compile(r"`(grrm data corpus phrases [^`]+)`")
 MAX_COMMANDS = 8
-SHORT = {"grrm sft": {"max_steps": 4, "save_steps": 4}, "grrm rl": {"max_steps": 2, "save_steps": 2, "held_out": 12}}
+SHORT = {"grrm sft": {"max_steps": 4, "save_steps": 4}, "grrm rl": {"max_steps": 2, "save_steps": 2}}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -74,7 +74,7 @@ def test_a_csv_file_with_tags_of_regions_leads_to_a_verdict_in_eight_commands(wo
     assert run_commands(LAPTOP, workplace) <= MAX_COMMANDS
     verdict = json.loads((workplace / "runs/mine/grpo/verdict.json").read_text(encoding="utf-8"))
     assert verdict["verdict"] in ("helped", "did not help", "cannot tell")
-    assert verdict["rows"] == 12
+    assert verdict["rows"] == 200
     assert len((workplace / "runs/mine/translated.jsonl").read_text(encoding="utf-8").splitlines()) == 200
     prompts = (workplace / "runs/mine/data/rl.jsonl").read_text(encoding="utf-8")
     assert "into Brazilian Portuguese" in prompts

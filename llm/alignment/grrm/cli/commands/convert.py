@@ -51,7 +51,7 @@ def convert(
 
     OUT is a .jsonl file with --to, and a folder for sft.jsonl and rl.jsonl without it; --to rows writes the four
     columns to a .parquet file, which all other commands read. Rows of --held-out go to heldout.parquet, beside OUT or
-    in it.
+    in it, and where OUT is for RL to heldout.jsonl too, for eval_datasets.
     """
     from grrm.data.convert import convert_to_rows, convert_to_sft, convert_to_src_tgt
     from grrm.data.held_out import hold_out
@@ -71,5 +71,8 @@ def convert(
         held = hold_out(source, (out.parent if kind else out) / "heldout.parquet", held_out, prompt_type)
         without = held.without
         click.echo(held.summary())
+        if kind in (None, "rl"):  # RL would hold out rows of its own, which SFT has been trained on
+            tasks = convert_to_src_tgt(held.path, held.path.with_suffix(".jsonl"), prompt_type, **lines)
+            click.echo(tasks.summary())
     for name, path in files.items():
         click.echo(converters[name](source, path, prompt_type, without, **lines).summary())
