@@ -12,6 +12,7 @@ from support.command_line import invoke
 
 from grrm.cli.commands import doctor, doctor_packages
 
+ROOT = Path(__file__).parents[2]
 HEALTHY = {**dict.fromkeys(doctor_packages.NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
 
 
@@ -44,6 +45,13 @@ def test_the_tools_of_make_test_and_make_lint_are_looked_for():
     findings = examine()
     tools = {name: findings[name].effect for name in ("hypothesis", "pytest-xdist", "mypy", "import-linter")}
     assert set(tools.values()) == {"disables make test", "disables make lint"}
+
+
+def test_packages_are_looked_for_under_the_names_that_are_installed():
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    of_the_user = {"tensorboardx", "wandb", "fastdeploy-gpu", "paddlepaddle-gpu"}
+    named = {name.lower() for name in {**doctor_packages.NEEDED, **doctor_packages._OPTIONAL}}
+    assert named - pinned - of_the_user == set()
 
 
 def test_a_missing_main_package_is_broken_and_says_what_it_disables():

@@ -42,7 +42,7 @@ NEEDED = {
     "babel": "names of languages and the demo's corpus",
 }
 _OPTIONAL = {
-    "lingua": "the gate that tells languages",
+    "lingua-language-detector": "the gate that tells languages",
     "visualdl": "curves in VisualDL (report_to: visualdl)",
     "tensorboardX": "report_to: tensorboard",
     "wandb": "report_to: wandb",
