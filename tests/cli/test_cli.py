@@ -28,12 +28,19 @@ CONFIGS = Path(__file__).parents[2] / "llm" / "config" / "qwen"
 TINY = str(CONFIGS / "grpo_grrm_tiny_argument.yaml")
 
 
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("raised", "status", "message"),
     [
         (UserError("file 'x' is\n  missing."), 2, "error: file 'x' is missing.\n"),
         (RewardFailure("no judge"), 3, "error: no judge\n"),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (caused(ImportError("initialization failed"), KeyboardInterrupt()), 130, "error: interrupted\n"),
+        (OSError("(External) in backward of X\n    KeyboardInterrupt: <EMPTY MESSAGE>\n"), 130, "error: interrupted\n"),
         (
             OSError(errno.ENOSPC, "disk"),
             2,
@@ -73,6 +80,8 @@ def test_the_status_of_main_is_the_exit_status(returned, status):
     [
         ZeroDivisionError(),
         OSError(errno.EBADF, "closed"),
+        RuntimeError("no space"),
+        caused(ImportError("no symbol"), OSError(errno.ENOSPC, "disk")),
         OSError(errno.EPERM, "no file"),
         FileNotFoundError(2, "", "x"),
         SafetensorError('Error while serializing: I/O error: No such file or directory (os error 2) at path "x"'),

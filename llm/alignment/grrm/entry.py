@@ -57,8 +57,8 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         on_gpu = f"; on a GPU {GPU_EXTRA}" if extra == "cpu" else ""
         remedy = f"run `pip install 'paddle-grrm[{extra}]'`{on_gpu}; `grrm doctor` lists what is missing"
         status = _complain(f"the package {error.name} is not installed: {remedy}.", 2)
-    except _file_errors() as error:
-        status = _complain(_sentence_of(error), 2)
+    except (*_file_errors(), ImportError, RuntimeError, SystemError) as error:
+        status = _complain("interrupted", 130) if _is_interrupt(error) else _complain(_sentence_of(error), 2)
     except RewardFailure as error:
         status = _complain(error, 3)
     except KeyboardInterrupt:
@@ -121,6 +121,11 @@ def _leave(status: int) -> NoReturn:
     if distributed is not None and distributed.is_initialized():
         os._exit(status)
     sys.exit(status)
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """True for what C++ code makes of a KeyboardInterrupt, in the middle of an import or of a backward pass."""
+    return isinstance(error.__cause__, KeyboardInterrupt) or "KeyboardInterrupt: <EMPTY MESSAGE>" in str(error)
 
 
 def _file_errors() -> tuple[type[Exception], ...]:
