@@ -1,5 +1,6 @@
 """What PaddleNLP imports and nothing here uses stays out of the process, and comes when somebody uses it after all."""
 
+import os
 import subprocess
 import sys
 
@@ -33,6 +34,29 @@ from importlib import import_module
 print(len(rows), type(evaluator).__module__, callable(paddlenlp.Taskflow), import_module("datasets").__version__ > "")
 """
     assert said_by(code) == "2 paddlenlp.metrics.chunk True True"
+
+
+ADVICE = """
+import paddle, inspect
+import paddle.distributed.parallel as parallel
+parallel._print_modified_flags([1])
+print(inspect.getsource(parallel).startswith("#"), paddle.base.__spec__.loader is paddle.base.__loader__)
+"""
+
+
+def test_paddle_gives_no_advice_about_settings_that_are_on_purpose():
+    early = "from grrm.startup import configure_process; configure_process()\n"
+    told = {}
+    for begin in ("", early):
+        environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+        done = subprocess.run(
+            [sys.executable, "-c", begin + ADVICE], capture_output=True, text=True, timeout=600, env=environment
+        )
+        assert done.stdout.strip().splitlines()[-1:] == ["True True"], done.stderr
+        told[begin] = done.stderr
+    assert "OMP_NUM_THREADS" in told[""]
+    assert "FLAGS" in told[""]
+    assert told[early] == ""
 
 
 def test_library_that_was_imported_before_is_left_as_it_is():

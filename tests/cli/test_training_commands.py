@@ -47,9 +47,10 @@ def test_several_processes_are_those_of_paddles_launcher(monkeypatch, world: Tin
         invoke("rl", *words, "--nproc", "2")
     (command,) = became
     logs = str(tmp_path / "out" / "rank-logs")
-    assert command[1:7] == ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", logs]
-    assert Path(command[7]).resolve() == Path(script).resolve()
-    assert command[8:] == words
+    options = ["--log_level", "WARNING", "--nproc_per_node", "2", "--log_dir", logs]
+    assert command[3 : 5 + len(options)] == ["-m", "paddle.distributed.launch", *options]
+    assert Path(command[5 + len(options)]).resolve() == Path(script).resolve()
+    assert command[6 + len(options) :] == words
 
 
 def test_mistakes_are_told_before_anything_is_launched(world: TinyWorld, tmp_path: Path):
@@ -93,11 +94,15 @@ def test_two_processes_train_and_end_with_their_status(world: TinyWorld, tmp_pat
     process = start(["rl", "--nproc", "2", *words])
     told, _ = process.communicate(timeout=600)
     assert process.returncode == 0, told
+    assert "LAUNCH" not in told
+    assert "ccache" not in told
+    assert "FLAGS" not in told
     assert [line["step"] for line in metrics_of(tmp_path / "out")] == [1]
     assert {path.name for path in (tmp_path / "out/rank-logs").glob("workerlog.*")} == {"workerlog.0", "workerlog.1"}
     refused = start(["rl", "--nproc", "2", *entry_command(world, tmp_path / "new", reward_server="http://[")[1:]])
-    refused.communicate(timeout=600)
+    told, _ = refused.communicate(timeout=600)
     assert refused.returncode == 2
+    assert "error: " in told
 
 
 @pytest.mark.slow

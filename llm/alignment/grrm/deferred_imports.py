@@ -1,7 +1,11 @@
-"""Keeps `import paddlenlp` from importing what nothing here uses: half of every process's start.
+"""Keeps `import paddlenlp` from importing what nothing here uses, and `import paddle` from giving advice.
 
 PaddleNLP's package imports its task pipelines, and these import scikit-learn, SciPy's statistics, pandas, Hugging Face
-datasets and FastAPI. `defer()` puts modules in their place that are imported when something of them is used.
+datasets and FastAPI, half of every process's start. `defer()` puts modules in their place that are imported when
+something of them is used.
+
+Paddle prints warnings about OMP_NUM_THREADS above 1 and about flags with other values than its own: `quieten()` keeps
+back those, as `grrm.startup` has set both on purpose.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +35,46 @@ def defer() -> None:
     """Defer what has not been imported yet; a second call changes nothing."""
     if not any(isinstance(finder, _Deferring) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Deferring())
+
+
+def quieten() -> None:
+    """Keep back the advice of modules that have not been imported yet; a second call changes nothing."""
+    if not any(isinstance(finder, _Quiet) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Quiet())
+
+
+class _Quiet(MetaPathFinder, Loader):
+    """Imports the two modules of Paddle that give advice, and takes it out of them."""
+
+    def __init__(self) -> None:
+        self.loaders: dict[str, Any] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name not in ("paddle.base", "paddle.distributed.parallel"):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            self.loaders[name], spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loaders[spec.name].create_module(spec)  # type: ignore[no-any-return]
+
+    def exec_module(self, module: ModuleType) -> None:
+        loader = self.loaders[module.__name__]
+        module.__loader__ = loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = loader
+        module.__dict__["print"] = _without_advice
+        loader.exec_module(module)
+        del module.__dict__["print"]
+        if hasattr(module, "_print_modified_flags"):
+            module.__dict__["_print_modified_flags"] = lambda flags: None
+
+
+def _without_advice(*values: object, **options: Any) -> None:
+    if "OMP_NUM_THREADS" not in str(values[:1]):
+        print(*values, **options)
 
 
 class _Deferring(MetaPathFinder, Loader):

@@ -15,7 +15,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from grrm.deferred_imports import defer
+from grrm.deferred_imports import defer, quieten
 
 _MKL = "MKL_DEBUG_CPU_TYPE"
 _THREADS = "OMP_NUM_THREADS"
@@ -144,6 +144,7 @@ def configure_process() -> None:
     keep_freed_memory()
     flush_denormals()
     defer()
+    quieten()
     # Imports make a million objects that stay; `freeze_gc` sets this back once they are done.
     gc.set_threshold(100_000, 50, 50)
     atexit.register(gc.freeze)  # or the last look for garbage, as the process ends, takes most of a second

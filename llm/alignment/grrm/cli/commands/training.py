@@ -20,6 +20,8 @@ STAGES = {
     "dpo": "Preference optimization of a policy on pairs.",
     "reward": "Training of a reward model with a value head.",
 }
+# Without its settings and hints, 40 lines before the first of the run; PADDLE_LOG_LEVEL brings them back.
+_LAUNCHER = ["-W", "ignore:No ccache found", "-m", "paddle.distributed.launch", "--log_level", "WARNING"]
 _HELP = """{summary}
 
 CONFIG is an argument file, such as those of llm/config/qwen. Each --key value replaces what it says of that key; see
@@ -68,7 +70,7 @@ def launch(name: str, nproc: int, words: Sequence[str]) -> NoReturn:
     script = importlib.import_module(f"grrm.run_{name}").__file__
     options = ["--nproc_per_node", str(nproc), "--log_dir", os.path.join(config.output_dir, "rank-logs")]
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "paddle.distributed.launch", *options, str(script), *words])
+    os.execv(sys.executable, [sys.executable, *_LAUNCHER, *options, str(script), *words])
 
 
 class _ServerCommand(click.Command):
