@@ -70,7 +70,10 @@ def second_stage(judge: TinyWorld, output: Path, **settings: str) -> list[str]:
 
 
 def test_verdicts_are_rewarded_by_the_rule_and_the_judge_learns_from_it(judge: TinyWorld, tmp_path: Path) -> None:
-    run(one_rank(second_stage(judge, tmp_path, learning_rate="0.001", warmup_steps="0", min_learning_rate="0.0002")))
+    settings = {"learning_rate": "0.001", "warmup_steps": "0", "min_learning_rate": "0.0002"}
+    told = run(one_rank(second_stage(judge, tmp_path, **settings))).stderr
+    assert f"grrm report {tmp_path}" in told
+    assert "grrm translate" not in told
     groups = rollouts_of(tmp_path)
     assert len(groups) == 2 * 4
     rewards = []

@@ -55,6 +55,14 @@ def test_groups_show_every_candidate_and_text_cannot_act_as_markup(terminal):
     assert "10.000" in text
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_prompt_that_is_not_between_languages_has_no_arrow(terminal):
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=140, color_system=None)
+    show_groups([{**RECORD, "src_lang": "", "trg_lang": "", "source": "What is 2 + 2?"}], max_groups=1, console=console)
+    (line,) = [line for line in console.file.getvalue().splitlines() if "2 + 2" in line]
+    assert " ".join(line.split()) == "step 3 What is 2 + 2?"
+
+
 def test_text_that_nobody_reads_in_passing_is_cut():
     console = Console(file=io.StringIO(), width=10_000)
     show_groups([{**RECORD, "source": "long " * 1000}], max_groups=1, console=console)

@@ -68,7 +68,7 @@ def train(config: RLConfig) -> None:
     args.max_steps = plan.optimizer_steps
     file = training_file("rl", config.train_datasets, len(prompts))
     run.check_same_rows(file)
-    if run.is_over(lambda: verdict_lines(args.output_dir)):
+    if run.is_over(lambda: verdict_lines(args.output_dir, not config.use_rule_reward)):
         return
     await_reward_server(config, ranks.processes())
     await_judges(config, ranks.processes())
@@ -135,12 +135,12 @@ def save(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
     save_final(trainer, args.output_dir, trained_with=trainer.trained_with)
     if critic is not None:
         critic.save_trained(Path(args.output_dir))
-    lines = verdict_lines(args.output_dir) if trainer.held_out is None else []
+    translates = not config.use_rule_reward
+    lines = verdict_lines(args.output_dir, translates) if trainer.held_out is None else []
     if trainer.held_out is not None and args.process_index == 0:
         best = trainer.state.best_model_checkpoint if config.load_best_model_at_end else None
         step = int(best.rpartition("-")[2]) if best else trainer.state.global_step
-        has_references = not config.use_rule_reward  # which reads a ground truth there
-        lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, has_references=has_references)
+        lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, translates=translates)
     if args.process_index == 0:
         print("\n".join(lines), file=sys.stderr, flush=True)
 

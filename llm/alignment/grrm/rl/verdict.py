@@ -43,16 +43,20 @@ def read_evaluation(output_dir: str | Path, step: int) -> list[TranslatedPrompt]
         raise UserError(f"'{path}' is damaged ({error}): remove it; the run then ends without a verdict") from error
 
 
-def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, has_references: bool) -> list[str]:
+def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, translates: bool) -> list[str]:
     """Write verdict.json from the evaluations of step 0 and of `last_step`; returns the lines for the console.
 
-    Without both, or where they do not belong together, there is no verdict and one line that says why.
+    Without both, or where they do not belong together, there is no verdict and one line that says why. A policy that
+    does not translate, but judges or answers, has no references: its rows have the ground truth of a rule.
     """
     (Path(output_dir) / VERDICT_FILE).unlink(missing_ok=True)  # of an earlier run
     before, after = (read_evaluation(output_dir, step) for step in (0, last_step))
     if before is None or after is None or last_step == 0:
         missing = "before the first step" if before is None else f"after step {last_step}"
-        return [f"no verdict: there was no evaluation {missing} (eval_on_start)", *verdict_lines(output_dir)]
+        return [
+            f"no verdict: there was no evaluation {missing} (eval_on_start)",
+            *verdict_lines(output_dir, translates),
+        ]
     kls = [line["kl"] for line in read_metrics(Path(output_dir)) if line["step"] <= last_step and "kl" in line]
     try:
         verdict = verdict_of(
@@ -60,15 +64,15 @@ def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, has_re
             after,
             steps=(0, last_step),
             has_greedy=has_greedy,
-            has_references=has_references,
+            has_references=translates,
             kl=kls[-1] if kls else None,
         )
     except ValueError as error:
         between = f"before the first step and after step {last_step}"
-        return [f"no verdict: {error} {between}", *verdict_lines(output_dir)]
-    content = {**verdict.to_json(), "model": str(output_dir), "next": next_commands(output_dir)}
+        return [f"no verdict: {error} {between}", *verdict_lines(output_dir, translates)]
+    content = {**verdict.to_json(), "model": str(output_dir), "next": next_commands(output_dir, translates)}
     write_json(Path(output_dir) / VERDICT_FILE, content, indent=2)
-    return verdict_lines(output_dir)
+    return verdict_lines(output_dir, translates)
 
 
 def forget_evaluations(output_dir: str | Path) -> None:
@@ -79,7 +83,7 @@ def forget_evaluations(output_dir: str | Path) -> None:
             path.unlink()
 
 
-def verdict_lines(output_dir: str | Path) -> list[str]:
+def verdict_lines(output_dir: str | Path, translates: bool) -> list[str]:
     """The verdict of a finished run, its model and what to do next; without a verdict the latter only.
 
     Raises UserError for a damaged verdict.json.
@@ -94,14 +98,14 @@ def verdict_lines(output_dir: str | Path) -> list[str]:
     return [
         *lines,
         f"the trained policy is in {output_dir}; next:",
-        *(f"  {command}" for command in next_commands(output_dir)),
+        *(f"  {command}" for command in next_commands(output_dir, translates)),
     ]
 
 
-def next_commands(output_dir: str | Path) -> list[str]:
-    """Commands for a trained policy."""
+def next_commands(output_dir: str | Path, translates: bool) -> list[str]:
+    """Commands for a trained policy, which `translates` or has been trained to judge or to answer."""
     folder = shlex.quote(str(output_dir))
-    return [f"grrm translate ROWS --model {folder}", f"grrm report {folder}"]
+    return [*([f"grrm translate ROWS --model {folder}"] if translates else []), f"grrm report {folder}"]
 
 
 def _file(output_dir: str | Path, step: int) -> Path:

@@ -102,7 +102,7 @@ class StepProgress:
 
 
 def _table(record: Mapping[str, Any]) -> Table:
-    title = Text(f"step {record['step']}  {record['src_lang']} → {record['trg_lang']}  {_clean(record['source'])}")
+    title = Text(f"step {record['step']}  {_languages(record, ' → ', '  ')}{_clean(record['source'])}")
     reference = record["reference"]
     caption = Text("no reference" if reference is None else f"reference: {_clean(reference)}")
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
@@ -114,13 +114,18 @@ def _table(record: Mapping[str, Any]) -> Table:
 
 
 def _plain_lines(record: Mapping[str, Any]) -> list[str]:
-    head = f"step {record['step']} {record['src_lang']} -> {record['trg_lang']}: {_clean(record['source'])}"
+    head = f"step {record['step']} {_languages(record, ' -> ', ': ')}{_clean(record['source'])}"
     reference = "none" if record["reference"] is None else _clean(record["reference"])
     lines = [head, f"  reference: {reference}"]
     for candidate in record["candidates"]:
         identifier, translation, status, score, reward, advantage = _cells(candidate)
         lines.append(f"  {identifier} [{status}] score {score} reward {reward} advantage {advantage}: {translation}")
     return lines
+
+
+def _languages(record: Mapping[str, Any], arrow: str, end: str) -> str:
+    """Nothing for a question or the prompt of a judge, which are not between two languages."""
+    return f"{record['src_lang']}{arrow}{record['trg_lang']}{end}" if record["src_lang"] else ""
 
 
 def _cells(candidate: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_arguments
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
 REMEDIES = {
-    Status.UNPARSABLE_CANDIDATE: "no translation could be extracted; look at the responses and at extractor_type",
+    Status.UNPARSABLE_CANDIDATE: "no translation, score or answer could be read; look at the responses",
     Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
     Status.UNSAFE_SOURCE: "they would deceive the judge; leave such rows out of the data",
     Status.WRONG_LANGUAGE: "they fail the gate language; look at the responses",
