@@ -208,10 +208,11 @@ def test_files_with_different_numbers_of_lines_are_refused(tmp_path):
         list(iter_raw_rows(rows))
 
 
-def test_a_folder_of_several_splits_or_kinds_is_refused(tmp_path):
+@pytest.mark.parametrize(("other", "splits"), [("test-0", "test, train"), ("heldout", "heldout, train")])
+def test_a_folder_of_several_splits_or_kinds_is_refused(other, splits, tmp_path):
     pq.write_table(TABLE, tmp_path / "train-0.parquet")
-    pq.write_table(TABLE, tmp_path / "test-0.parquet")
-    with pytest.raises(UserError, match="files of the splits test, train"):
+    pq.write_table(TABLE, tmp_path / f"{other}.parquet")
+    with pytest.raises(UserError, match=f"files of the splits {splits}; give a file or a folder of one of them"):
         list(iter_raw_rows(tmp_path))
     json_lines(tmp_path)
     with pytest.raises(UserError, match=r"files of the kinds \.jsonl \.parquet"):

@@ -30,7 +30,7 @@ _TABLES: dict[str, Callable[[Path], RowTable]] = {
 }
 ENDINGS = tuple(_TABLES)
 _NOT_ROWS = ("dataset_info.json", "dataset_infos.json", "source.json")  # what a data set says of itself
-_SPLIT = re.compile(r"(train|valid(?:ation)?|dev|test)(?![a-z])", re.IGNORECASE)
+_SPLIT = re.compile(r"(train|valid(?:ation)?|dev|test|heldout)(?![a-z])", re.IGNORECASE)
 
 
 def open_table(
@@ -122,5 +122,5 @@ def _shards(folder: Path) -> list[Path]:
         raise UserError(f"{folder} has {kinds}; give a folder of files of one kind")
     splits = sorted({match[1].lower() for path in files if (match := _SPLIT.match(path.name))})
     if len(splits) > 1:
-        raise UserError(f"{folder} has files of the splits {', '.join(splits)}; give a folder with one of them")
+        raise UserError(f"{folder} has files of the splits {', '.join(splits)}; give a file or a folder of one of them")
     return files
