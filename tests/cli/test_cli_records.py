@@ -146,6 +146,17 @@ def test_a_column_that_is_missing_is_called_missing():
         languages(records({"src_lang": "xx"}), "src_lang", None)
 
 
+def test_a_users_own_columns_are_named_where_ours_are_missing(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("\ufeffenglish,translation\nHello,Hallo\n", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        read_records(path).column("src_text", text, "text")
+    assert str(caught.value) == (
+        f"{path} row 1: column src_text is missing; it must be text (columns: english, translation; rename them with "
+        "`grrm data convert --to rows`)"
+    )
+
+
 def test_lists_of_different_lengths_are_named_with_their_row():
     with pytest.raises(UserError, match="row 2: a and b have 2 and 1 entries"):
         check_lengths(records({}, {}), 2, "a and b", [[1, 2], [1]])

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 from grrm.data.bpe import train_bpe
 from grrm.errors import UserError
 from grrm.models.chat_templates import chat_renderer
+from grrm.models.checkpoint import read_config
 from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens
 
 TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
@@ -89,6 +90,21 @@ def test_a_stored_template_that_fails_is_one_sentence(tmp_path, template):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": template}), encoding="utf-8")
     with pytest.raises(UserError, match=r"has no tokenizer that can be read|cannot be rendered"):
         chat_renderer("checkpoint", load_tokenizer(folder), folder)
+
+
+def test_the_folder_of_a_run_that_has_not_ended_says_how_to_get_its_model(tmp_path):
+    for get in (load_tokenizer, read_config):
+        with pytest.raises(UserError, match=r"has no (tokenizer that can be read|config.json: pass a checkpoint)"):
+            get(tmp_path)
+    (tmp_path / "trainer.log").touch()
+    for get in (load_tokenizer, read_config):
+        with pytest.raises(UserError, match="its training has not ended; run that command again$"):
+            get(tmp_path)
+    for step in (5, 40, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    for get in (load_tokenizer, read_config):
+        with pytest.raises(UserError, match=r"run that command again, or name .*checkpoint-100$"):
+            get(tmp_path)
 
 
 def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):

@@ -21,6 +21,7 @@ from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
 _ADVICE = re.compile(r"[,;]| \(")  # what a value must be ends here, how to get it begins
+_SHOWN_COLUMNS = 8
 T = TypeVar("T")
 ReadLine = Callable[[str], Row]  # raises ValueError that says what is wrong with the line
 
@@ -55,10 +56,17 @@ class Records:
             return check(row.get(name))
         except ValueError as error:
             held = f"holds {_shortened(row[name])}" if name in row else "is missing"
+            others = "" if name in row or self.is_text else _named(name, row)
             raise RowError(
-                f"{self.origin} row {number}: column {name} {held}; it must be {expected}",
+                f"{self.origin} row {number}: column {name} {held}; it must be {expected}{others}",
                 f"{name} is not {_ADVICE.split(expected)[0]}" if name in row else f"{name} is missing",
             ) from error
+
+
+def _named(name: str, row: Row) -> str:
+    """The columns that a row has instead of `name`, and of a text how it is named as ours."""
+    remedy = "; rename them with `grrm data convert --to rows`" if name in ("src_text", "trg_text") else ""
+    return f" (columns: {', '.join([*row][:_SHOWN_COLUMNS])}{remedy})" if row else ""
 
 
 def read_records(path: Path, read_line: ReadLine | None = None) -> Records:

@@ -181,7 +181,8 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise UserError(f"the checkpoint folder '{directory}' {state}: give the folder of a model")
     file = f"'{directory}/config.json'"
     if not (directory / "config.json").is_file():
-        raise UserError(f"model directory '{directory}' has no config.json: pass a checkpoint directory")
+        remedy = unfinished(directory) or "pass a checkpoint directory"
+        raise UserError(f"model directory '{directory}' has no config.json: {remedy}")
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -189,6 +190,15 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{file} is not a JSON object: pass a checkpoint directory")
     return config
+
+
+def unfinished(directory: Path) -> str | None:
+    """How to get the model of a training run that has not ended; None for a folder that is none of one."""
+    if not (directory / "trainer.log").is_file():
+        return None
+    saved = {int(path.name.partition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]")}
+    checkpoint = f", or name {saved[max(saved)]}" if saved else ""
+    return f"its training has not ended; run that command again{checkpoint}"
 
 
 def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from typing import Any
 
 from grrm.errors import UserError, first_line
 from grrm.gqm.chat import EOS_TEXT
+from grrm.models.checkpoint import unfinished
 from grrm.models.hub import checkpoint_folder
 from grrm.models.template_trial import MIB, SECONDS, runs_away
 
 CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
+FILES = (CONFIG_FILE, "tokenizer.json")
 WINDOW = 16  # tokens that are decoded again and again to find the next one in a text
 
 
@@ -29,6 +31,8 @@ def load_tokenizer(directory: str | Path) -> Any:
         raise UserError(
             f"the tokenizer folder '{directory}' does not exist: give the folder of a downloaded checkpoint"
         )
+    if not any((directory / file).is_file() for file in ("config.json", *FILES)) and (how := unfinished(directory)):
+        raise UserError(f"the folder '{directory}' has no model and no tokenizer: {how}")
     try:
         templates = _stored_templates(directory)
         tokenizer = None if any(map(runs_away, templates)) else _read(directory)
