@@ -69,7 +69,7 @@ def test_an_option_counts_and_its_contradiction_is_told_in_a_sentence(ask):
 
 def test_languages_that_were_not_trained_on_are_told(ask):
     said, *_ = ask(TOWER, "Bonjour", "--src-lang", "de", "--trg-lang", "fr")
-    assert "the model was not trained on de-fr (1 of 1 rows)." in said
+    assert "the model was not trained on de-fr (1 of 1 rows), but on de-en." in said
 
 
 def test_most_rows_without_a_translation_are_told_with_what_helps(ask):

@@ -87,6 +87,8 @@ def test_a_run_ends_with_a_verdict_and_is_finished(
     assert (output / "model.safetensors").stat().st_mtime_ns == before
     train(arguments(world, output, kl_loss_coeff="0.1"))
     assert "the last of this run (its kl_loss_coeff had other values), and is left" in capfd.readouterr().err
+    train(arguments(world, output, kl_loss_coeff="0.05", per_device_train_batch_size="2"))
+    assert "the last of this run (its per_device_train_batch_size had other values), and" in capfd.readouterr().err
 
 
 def test_a_run_that_saves_no_checkpoint_is_finished_too_and_more_steps_start_it_again(

@@ -160,7 +160,7 @@ def await_reward_server(config: RewardConfig, ranks: DataRanks) -> None:
 
     def wait() -> None:
         with reward_client(config) as client:
-            _wait_until_ready(client, min(STARTUP_S, config.reward_deadline_s))
+            wait_until_ready(client, min(STARTUP_S, config.reward_deadline_s), "reward_server")
 
     run_together("looking for the reward server", wait, ranks, (UserError,))
 
@@ -200,7 +200,11 @@ def _wait_for_models(source: JudgeSource, seconds: float) -> None:
             )
 
 
-def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
+def wait_until_ready(client: RewardClient, timeout_s: float, address: str) -> None:
+    """Wait, with a line where that takes more than a second. Raises UserError where a server is not ready then.
+
+    `address` is what the user has named the server with.
+    """
     at_once_s = min(1.0, timeout_s)
     try:
         client.wait_until_ready(at_once_s)
@@ -214,7 +218,7 @@ def _wait_until_ready(client: RewardClient, timeout_s: float) -> None:
     except RewardServerError as error:
         raise UserError(
             f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}{_stock(error.cause)}): "
-            "start it, correct reward_server, or see its log"
+            f"start it, correct {address}, or see its log"
         ) from error
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import RLConfig, StageConfig
 from grrm.errors import UserError
 from grrm.models.gathered_weights import Weights, gathered_weights, joined_stages, save_policy
 from grrm.models.lora import without_adapters
@@ -254,8 +254,10 @@ def is_finished_run(args: TrainingArguments, config: StageConfig, further: Calla
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:
-    """The settings that distinguish runs."""
-    return config.model_dump(mode="json", exclude={"wandb_api_key", "overwrite_output_dir", "resume_from_checkpoint"})
+    """The settings that distinguish runs, of RL without the one that follows from others and from the processes."""
+    derived = {"gradient_accumulation_steps"} if isinstance(config, RLConfig) else set()
+    unlike = {"wandb_api_key", "overwrite_output_dir", "resume_from_checkpoint"}
+    return config.model_dump(mode="json", exclude=unlike | derived)
 
 
 def start_over(args: TrainingArguments, checkpoint: Path | None) -> None:

@@ -68,7 +68,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
     from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
     from grrm.rl.replay import dumped_steps
-    from grrm.rl.reward_sources import STARTUP_S
+    from grrm.rl.reward_sources import STARTUP_S, wait_until_ready
     from grrm.tracking.console import StepProgress
     from grrm.tracking.report.selection import write_opinions
     from grrm.tracking.rollout_dump import group_of, lacks_verdict
@@ -86,7 +86,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
             return
     opened = open_source(source)
     if isinstance(opened, ServerJudge):
-        opened.client.wait_until_ready(STARTUP_S)
+        wait_until_ready(opened.client, STARTUP_S, "--url")
     with closing(StepProgress(len(records), description="judging")) as progress:
         groups = [group_of(record) for record in records]
         verdicts = judge_in_batches(opened, groups, 64, lambda done, _: progress.update(done))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
 PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
+_SHOWN_PAIRS = 6  # of those that a model was trained on
 
 
 @click.command(cls=SharedCommand)
@@ -135,8 +136,12 @@ def _tell_unseen(tasks: Iterable[TranslationTask], trained_with: TrainedWith) ->
         return
     pairs = Counter(language_pair(task.src_lang, task.trg_lang) for task in tasks)
     if unseen := sorted(pairs.keys() - set(trained_with.language_pairs)):
-        n_rows = sum(pairs[pair] for pair in unseen)
-        click.echo(f"the model was not trained on {', '.join(unseen)} ({n_rows} of {pairs.total()} rows).", err=True)
+        n_rows, seen = sum(pairs[pair] for pair in unseen), trained_with.language_pairs
+        known = ", ".join(seen[:_SHOWN_PAIRS]) + (", …" if len(seen) > _SHOWN_PAIRS else "")
+        click.echo(
+            f"the model was not trained on {', '.join(unseen)} ({n_rows} of {pairs.total()} rows), but on {known}.",
+            err=True,
+        )
 
 
 def _anchored(
