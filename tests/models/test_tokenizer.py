@@ -98,7 +98,7 @@ def test_the_folder_of_a_run_that_has_not_ended_says_how_to_get_its_model(tmp_pa
             get(tmp_path)
     (tmp_path / "trainer.log").touch()
     for get in (load_tokenizer, read_config):
-        with pytest.raises(UserError, match="its training has not ended; run that command again$"):
+        with pytest.raises(UserError, match=r"its training has not ended; run that command again$"):
             get(tmp_path)
     for step in (5, 40, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()

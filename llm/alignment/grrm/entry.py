@@ -57,7 +57,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         on_gpu = f"; on a GPU {GPU_EXTRA}" if extra == "cpu" else ""
         remedy = f"run `pip install 'paddle-grrm[{extra}]'`{on_gpu}; `grrm doctor` lists what is missing"
         status = _complain(f"the package {error.name} is not installed: {remedy}.", 2)
-    except (*_file_errors(), ImportError, RuntimeError, SystemError) as error:
+    except _library_errors() as error:
         status = _complain("interrupted", 130) if _is_interrupt(error) else _complain(_sentence_of(error), 2)
     except RewardFailure as error:
         status = _complain(error, 3)
@@ -128,10 +128,11 @@ def _is_interrupt(error: Exception) -> bool:
     return isinstance(error.__cause__, KeyboardInterrupt) or "KeyboardInterrupt: <EMPTY MESSAGE>" in str(error)
 
 
-def _file_errors() -> tuple[type[Exception], ...]:
-    """OSError, and what safetensors, once it is loaded, raises in its place as it writes."""
+def _library_errors() -> tuple[type[Exception], ...]:
+    """Errors of libraries for files that fail, safetensors' own among them, and in place of KeyboardInterrupt."""
     safetensors = sys.modules.get("safetensors")
-    return (OSError,) if safetensors is None else (OSError, safetensors.SafetensorError)
+    errors = (OSError, ImportError, RuntimeError, SystemError)
+    return errors if safetensors is None else (*errors, safetensors.SafetensorError)
 
 
 def _sentence_of(error: Exception) -> str:

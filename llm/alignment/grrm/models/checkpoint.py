@@ -193,7 +193,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def unfinished(directory: Path) -> str | None:
-    """How to get the model of a training run that has not ended; None for a folder that is none of one."""
+    """The way to the model of a training run that has not ended; None for a folder that is none of one."""
     if not (directory / "trainer.log").is_file():
         return None
     saved = {int(path.name.partition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]")}

@@ -72,7 +72,7 @@ def convert(
         without = held.without
         click.echo(held.summary())
         if kind in (None, "rl"):  # RL would hold out rows of its own, which SFT has been trained on
-            tasks = convert_to_src_tgt(held.path, held.path.with_suffix(".jsonl"), prompt_type, **lines)
+            tasks = convert_to_src_tgt(held.path, held.path.with_suffix(".jsonl"), prompt_type, as_messages=messages)
             click.echo(tasks.summary())
     for name, path in files.items():
         click.echo(converters[name](source, path, prompt_type, without, **lines).summary())

@@ -137,9 +137,9 @@ def _tell_unseen(tasks: Iterable[TranslationTask], trained_with: TrainedWith) ->
     pairs = Counter(language_pair(task.src_lang, task.trg_lang) for task in tasks)
     if unseen := sorted(pairs.keys() - set(trained_with.language_pairs)):
         n_rows, seen = sum(pairs[pair] for pair in unseen), trained_with.language_pairs
-        known = ", ".join(seen[:_SHOWN_PAIRS]) + (", …" if len(seen) > _SHOWN_PAIRS else "")
+        learned = ", ".join(seen[:_SHOWN_PAIRS]) + (", …" if len(seen) > _SHOWN_PAIRS else "")
         click.echo(
-            f"the model was not trained on {', '.join(unseen)} ({n_rows} of {pairs.total()} rows), but on {known}.",
+            f"the model was not trained on {', '.join(unseen)} ({n_rows} of {pairs.total()} rows), but on {learned}.",
             err=True,
         )
 
