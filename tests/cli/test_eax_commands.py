@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.completions_server import CompletionsServer
 
+from grrm.data.bpe import train_bpe
+
 PAGE = Path(__file__).parents[2] / "docs" / "eax.md"
 # Training is in tests/recipe, where all of the page runs on a tiny model.
 BLOCKS = [
@@ -80,3 +82,27 @@ def test_the_page_leads_from_sentences_to_training_pairs(tmp_path):
         assert pairs.num_rows > 0
     assert "</s>" not in str(pairs.to_pylist())
     assert "de2fr.parquet" in clear(tmp_path / "x2x_scored")
+
+
+@pytest.mark.slow
+def test_pairs_are_counted_in_tokens_without_a_word_of_what_that_imports(tmp_path):
+    pair = {
+        "src_text": "Guten Morgen",
+        "src_lang": "de",
+        "trg_lang": "en",
+        "winner_text": "Good morning",
+        "loser_text": "x",
+    }
+    pq.write_table(pa.Table.from_pylist([pair]), tmp_path / "pairs.parquet")
+    folder = train_bpe(["Guten Morgen", "Good morning"], tmp_path / "tokenizer", 300)
+    words = ["data", "pair-instructions", "pairs.parquet", "out.parquet", "--tokenizer", folder, "--max-len", "1024"]
+    done = subprocess.run(
+        [sys.executable, "-m", "grrm.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "out.parquet: 1 rows written, 0 left out\n"), done.stderr
+    assert done.stderr == ""

@@ -276,6 +276,13 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
         converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 10, "--prompt-type", "Towr")
 
 
+@pytest.mark.parametrize(("kind", "out"), [("rl", "heldout.jsonl"), ("rows", "heldout.parquet")])
+def test_training_rows_do_not_replace_the_held_out_ones(kind, out, tmp_path):
+    pq.write_table(TABLE, tmp_path / "in.parquet")
+    with pytest.raises(UserError, match=r"is for the rows of --held-out; give OUT another name"):
+        converted(tmp_path / "in.parquet", tmp_path / "out" / out, "--to", kind, "--held-out", 1)
+
+
 @pytest.mark.parametrize(("kind", "out"), [("rl", "rl.jsonl"), ("sft", "sft.jsonl"), ("rows", "rows.parquet")])
 def test_held_out_rows_are_lines_for_rl_where_the_others_are(kind, out, tmp_path):
     pq.write_table(TABLE, tmp_path / "in.parquet")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import requests
 
 from grrm.config.values import is_hub_name
 from grrm.errors import UserError
+from grrm.startup import configure_process
 
 _CONFIG, _INDEX, _WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 _TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model")
@@ -33,6 +35,8 @@ def checkpoint_folder(name: str | Path) -> Path:
     name = str(name)
     if not is_hub_name(name):
         return Path(name)
+    if "paddle" not in sys.modules:  # which PaddleNLP imports to look for the model
+        configure_process()
     folder = _paddlenlp_home() / name
     if _is_complete(folder):
         return folder

@@ -67,6 +67,8 @@ def convert(
     for path in files.values():
         if inputs & {path.resolve(), path.parent.resolve()}:
             raise UserError(f"{path} would be in the input {rows}; write to another folder")
+        if held_out is not None and path.stem == "heldout":
+            raise UserError(f"{path} is for the rows of --held-out; give OUT another name")
     if held_out is not None:
         held = hold_out(source, (out.parent if kind else out) / "heldout.parquet", held_out, prompt_type)
         without = held.without

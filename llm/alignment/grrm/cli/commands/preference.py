@@ -174,11 +174,14 @@ def sft_instructions(rows: Path, out: Path, tokenizer: Path | None, **settings: 
 def _counter(folder: Path | None) -> CountTokens | None:
     """Count tokens with the tokenizer in `folder`; without one nothing is counted, and --max-len is refused."""
     from grrm.cli.options import refuse_ineffective
-    from grrm.models.tokenizer import load_tokenizer
 
     if folder is None:
         refuse_ineffective(("max_len",), "without --tokenizer")
         return None
+    from grrm.engine.open import prepare_paddle
+    from grrm.models.tokenizer import load_tokenizer
+
+    prepare_paddle(quiet=True)
     tokenizer = load_tokenizer(folder)
     return lambda texts: [len(ids) for ids in tokenizer(texts, add_special_tokens=True)["input_ids"]]
 
