@@ -5,8 +5,6 @@ Paddle is imported when a checkpoint or a tokenizer is opened, not with this mod
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -293,8 +291,7 @@ def prepare_paddle(quiet: bool) -> None:
 
         configure_process()
     if quiet:
-        with contextlib.redirect_stderr(io.StringIO()):  # paddle's advice about threads that are set already
-            from grrm.paddlenlp_api.files import logger
+        from grrm.paddlenlp_api.files import logger
 
         logger.set_level("WARNING")
         logger.handler.setLevel(logging.WARNING)
