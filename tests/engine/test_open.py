@@ -131,6 +131,10 @@ def wrong_shape(folder: Path) -> None:
     edit_json(folder / "config.json", intermediate_size=64)
 
 
+def reward_model(folder: Path) -> None:
+    (folder / "reward_model.json").write_text('{"kind": "ranker"}')
+
+
 def no_tokenizer(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (folder / name).unlink()
@@ -172,6 +176,7 @@ DAMAGES = {
     index_broken: "is not a readable index of weights",
     tensor_missing: "lack layers.0.mlp.up_proj.weight: they are not whole",
     wrong_shape: "do not fit its config.json",
+    reward_model: "holds a reward model, which writes no text: give the folder of a policy",
     no_tokenizer: "has no tokenizer that can be read",
     tokenizer_broken: "has no tokenizer that can be read",
     no_template: "has no chat template: add chat_template to its tokenizer_config.json",

@@ -156,11 +156,11 @@ def open_model(
         UserError: for a folder that is missing, incomplete, of another architecture, without tokenizer or without the
             chat template, for a tokenizer with more tokens than the model, and for a dtype this device cannot run.
     """
-    from grrm.models.checkpoint import check_checkpoint, load_causal_lm, stored_dtype
+    from grrm.models.checkpoint import check_policy, load_causal_lm, stored_dtype
 
     require_known("dtype", dtype, DTYPES)
     directory = _folder(directory, quiet)
-    config = check_checkpoint(directory)
+    config = check_policy(directory)
     prepare_paddle(quiet)
     if dtype == AUTO_DTYPE:
         dtype = "float32" if cpu_kernels.in_use() else stored_dtype(config)
@@ -204,11 +204,11 @@ def open_fastdeploy(
     caller waits. Raises UserError as `open_checkpoint` does, and as `FastDeployEngine.start`.
     """
     from grrm.engine.fastdeploy_engine import FastDeployEngine, check_installed
-    from grrm.models.checkpoint import check_checkpoint
+    from grrm.models.checkpoint import check_policy
 
     options = check_fastdeploy_options(options or {})
     directory = _folder(directory, quiet)
-    config = check_checkpoint(directory)
+    config = check_policy(directory)
     vocab_size, max_positions = (_size(config, key, directory) for key in ("vocab_size", "max_position_embeddings"))
     check_installed()
     prepare_paddle(quiet)

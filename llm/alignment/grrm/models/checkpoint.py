@@ -22,6 +22,8 @@ _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers
 # A fused projection holds these, and PaddleNLP converts in both directions.
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_fused_proj": ("gate_proj", "up_proj")}
 _CANNOT_LOAD = (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError)
+# What a folder has beside the backbone of a reward model.
+REWARD_MODEL_FILES = ("reward_model.json", "value_head.safetensors", "ranker_head.safetensors")
 
 
 def check_checkpoint(directory: Path) -> dict[str, Any]:
@@ -32,6 +34,17 @@ def check_checkpoint(directory: Path) -> dict[str, Any]:
     """
     config = check_architecture(directory)
     weight_files(directory)
+    return config
+
+
+def check_policy(directory: Path) -> dict[str, Any]:
+    """As `check_checkpoint`, of a model that is to write text. Raises UserError for a reward model too."""
+    config = check_checkpoint(directory)
+    if any((directory / name).is_file() for name in REWARD_MODEL_FILES):
+        raise UserError(
+            f"'{directory}' holds a reward model, which writes no text: give the folder of a policy, or rank with "
+            "it by --judge ranker or --judge rm"
+        )
     return config
 
 

@@ -16,13 +16,13 @@ import requests
 
 from grrm.config.values import is_hub_name
 from grrm.errors import UserError
+from grrm.models.checkpoint import REWARD_MODEL_FILES
 from grrm.startup import configure_process
 
 _CONFIG, _INDEX, _WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 _TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model")
 _SMALL = ("special_tokens_map.json", "added_tokens.json", "generation_config.json", "chat_template.jinja", "grrm.json")
-_HEADS = ("reward_model.json", "value_head.safetensors", "ranker_head.safetensors")
-_FILES = (*_TOKENIZER, *_SMALL, *_HEADS)
+_FILES = (*_TOKENIZER, *_SMALL, *REWARD_MODEL_FILES)
 _SHARD = re.compile(r"[\w.-]+\.safetensors")  # a file of the folder itself, wherever the index comes from
 
 

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save_file
 
 from grrm.errors import UserError, require_known
+from grrm.models.checkpoint import REWARD_MODEL_FILES
 from grrm.models.gathered_weights import Weights, save_policy
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import load_policy
@@ -39,8 +40,8 @@ __all__ = [
 ]
 
 KINDS: dict[str, Any] = {"pairwise": PairwiseModel, "ranker": Ranker}
-SETTINGS_FILE = "reward_model.json"
-HEAD_FILES = {"pairwise": "value_head.safetensors", "ranker": "ranker_head.safetensors"}
+SETTINGS_FILE, *_HEAD_FILES = REWARD_MODEL_FILES
+HEAD_FILES = dict(zip(("pairwise", "ranker"), _HEAD_FILES, strict=True))
 _VALUE_HEAD = "v_head.summary."  # LLaMA-Factory's names; its weight is [1, H]
 _NUMBERS: dict[str, Any] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
