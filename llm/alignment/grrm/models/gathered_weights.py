@@ -10,9 +10,8 @@ from typing import Any
 import paddle
 
 from grrm.models.checkpoint import share_rotary_tables
-from grrm.models.pipeline_policy import is_stage
+from grrm.models.pipeline_policy import empty_model, is_stage
 from grrm.models.policy import policy_class
-from grrm.paddlenlp_api.modeling import no_init_weights
 from grrm.parallel.pipeline_ranks import from_stage, stages_with
 from grrm.parallel.tensor_ranks import gathered_parameter, own_part
 
@@ -47,10 +46,9 @@ def part_of(model: Any, settings: Mapping[str, Any]) -> Any:
     config = copy.deepcopy(model.config)
     for name, value in settings.items():
         setattr(config, name, value)
-    with no_init_weights():
-        part = type(model)(config)
-    share_rotary_tables(model, part)
     parameters = dict(model.named_parameters())
+    part = empty_model(type(model), config, parameters)
+    share_rotary_tables(model, part)
     for name, parameter in part.named_parameters():
         parameter.set_value(own_part(parameters[name], parameter))
     return part
@@ -77,11 +75,10 @@ class GatheredCopy:
     """
 
     def __init__(self, policy: Any) -> None:
-        with no_init_weights():
-            self.model = policy_class(policy.config.model_type)(undivided_config(policy.config))
+        parts = policy.state_dict() if is_stage(policy) else dict(policy.named_parameters())
+        self.model = empty_model(policy_class(policy.config.model_type), undivided_config(policy.config), parts)
         share_rotary_tables(*([] if is_stage(policy) else [policy]), self.model)
         self.model.eval()
-        parts = policy.state_dict() if is_stage(policy) else dict(policy.named_parameters())
         stages = stages_with(parts) if is_stage(policy) else {}
         self._weights = [
             (target, list(target.shape), parts.get(name), stages.get(name))

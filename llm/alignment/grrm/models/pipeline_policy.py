@@ -20,7 +20,7 @@ from grrm.errors import UserError
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.packing import additive_mask, flashmask_ends
 from grrm.models.policy import TokenUse
-from grrm.paddlenlp_api.modeling import LlamaForCausalLMPipe, Qwen2ForCausalLMPipe, no_init_weights
+from grrm.paddlenlp_api.modeling import LlamaForCausalLMPipe, Qwen2ForCausalLMPipe, dtype_guard, no_init_weights
 from grrm.parallel.pipeline_ranks import from_stage, pipeline_group, receive, send
 from grrm.parallel.tensor_ranks import own_part
 
@@ -186,14 +186,19 @@ def stage_of(model: Any, n_pieces: int = 1) -> Any:
     config = model.config
     check_stages(config, pipeline_group().nranks, n_pieces)
     config.virtual_pp_degree = n_pieces
-    base = PIPELINE_BASES[config.model_type]
-    with no_init_weights():
-        stage = type(base.__name__, (_Stage, base), {"__module__": base.__module__})(config)
+    base, stored = PIPELINE_BASES[config.model_type], model.state_dict()
+    stage = empty_model(type(base.__name__, (_Stage, base), {"__module__": base.__module__}), config, stored)
     del config.virtual_pp_degree  # it is of this run, not of the model
-    stored = model.state_dict()
     for name, parameter in stage.state_dict().items():
         parameter.set_value(own_part(stored[name], parameter))
     return stage
+
+
+def empty_model(model_class: Any, config: Any, weights: Mapping[str, paddle.Tensor]) -> Any:
+    """A model for these `weights`, of their type, with numbers that mean nothing yet."""
+    dtype = str(next(iter(weights.values())).dtype).removeprefix("paddle.")
+    with no_init_weights(), dtype_guard(dtype):
+        return model_class(config)
 
 
 def is_stage(model: Any) -> bool:

@@ -14,7 +14,7 @@ from paddlenlp.transformers import (
 )
 from paddlenlp.transformers.conversion_utils import StateDictNameMapping
 from paddlenlp.transformers.llama import modeling as llama
-from paddlenlp.transformers.model_utils import no_init_weights
+from paddlenlp.transformers.model_utils import dtype_guard, no_init_weights
 from paddlenlp.transformers.qwen2 import modeling as qwen2
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Qwen2ForCausalLM",
     "Qwen2ForCausalLMPipe",
     "StateDictNameMapping",
+    "dtype_guard",
     "linear_utils",
     "llama",
     "no_init_weights",
