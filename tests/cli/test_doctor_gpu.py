@@ -91,6 +91,12 @@ def test_without_stand_ins_a_cpu_leaves_out_what_only_gpus_have():
     assert run_check("FlashMask", reference).problem.startswith("not run")
 
 
+def test_one_gpu_has_no_other_to_exchange_numbers_with(monkeypatch):
+    monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 1)
+    reference = type("Any", (), {"target": Target("gpu", "bfloat16")})()
+    assert run_check("collective", reference).problem == "not run: there is no second GPU"
+
+
 def report(script: str):
     return {finding.name: finding for finding in examine_gpu([sys.executable, "-c", script], timeout_s=30)}
 
