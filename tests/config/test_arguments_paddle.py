@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -98,6 +99,15 @@ def test_bf16_on_a_cpu_is_the_kernels_matter_and_not_paddlenlps_which_has_no_pro
     assert (args.precision, args.bf16) == ("bfloat16", False)
     assert weights_dtype(args) == "float32"
     assert arguments_of(rl_file).precision == "float32"
+
+
+@pytest.mark.parametrize(
+    ("precision", "level", "expected"),
+    [("bf16", "O2", "bfloat16"), ("fp16", "O2", "float16"), ("bf16", "O1", "float32"), ("fp16", "O1", "float32")],
+)
+def test_weights_are_loaded_in_the_type_that_a_gpu_trains_them_in(precision, level, expected):
+    args = SimpleNamespace(**{"bf16": False, "fp16": False, "fp16_opt_level": level, precision: True})
+    assert weights_dtype(args) == expected
 
 
 def test_what_only_paddlenlp_checks_becomes_one_sentence(rl_file):

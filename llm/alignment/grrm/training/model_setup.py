@@ -55,8 +55,13 @@ def _engine_class(model: Any, rollout: RolloutConfig) -> type[PaddleEngine]:
 
 
 def weights_dtype(args: TrainingArguments) -> str:
-    """The type the weights are loaded in: bfloat16 on a GPU with `bf16` at level O2, else float32."""
-    return "bfloat16" if args.bf16 and args.fp16_opt_level == "O2" else "float32"
+    """The type the weights are loaded in: at level O2 on a GPU that of `bf16` or `fp16`, else float32.
+
+    Trainer would cast them too, but an engine that was built on them before keeps tables of the earlier type.
+    """
+    if args.fp16_opt_level != "O2" or not (args.bf16 or args.fp16):
+        return "float32"
+    return "bfloat16" if args.bf16 else "float16"
 
 
 def load_part(directory: str, args: TrainingArguments, dtype: str | None = None) -> Any:
