@@ -6,9 +6,12 @@ import logging
 from contextlib import suppress
 from types import SimpleNamespace
 
+import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paddle.distributed import fleet
+from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import DygraphShardingOptimizer
 from paddlenlp.trainer.trainer_utils import get_cosine_schedule_with_warmup
 from support.rl_processes import TinyWorld, entry_command, one_rank, run
 
@@ -16,6 +19,7 @@ from grrm.errors import UserError
 from grrm.paddlenlp_api.files import logger
 from grrm.training.callbacks import (
     DecaysToFloor,
+    OptimizesTrainable,
     StopsAtDivergence,
     failures_in_log,
     floored_cosine,
@@ -101,3 +105,48 @@ def test_a_log_file_on_a_full_disk_prints_no_traceback(tmp_path, capsys):
     assert "Traceback" in capsys.readouterr().err  # a defect is told
     with suppress(OSError):  # for the line that is still to be written
         quiet_paddlenlp(tmp_path, is_first=False)
+
+
+class StockTrainer:
+    """What the mixin sees of PaddleNLP's Trainer."""
+
+    optimizer = None
+
+    def __init__(self, model):
+        self.model = model
+
+    def create_optimizer(self, lr_scheduler=None):
+        if self.optimizer is None:
+            self.optimizer = paddle.optimizer.AdamW(parameters=self.model.parameters())
+        return self.optimizer
+
+
+class TrainerOfSome(OptimizesTrainable, StockTrainer):
+    pass
+
+
+class FirstOfTwo:
+    """The sharding ranks as the first of them sees them, which sends nothing."""
+
+    get_sharding_parallel_world_size, get_sharding_parallel_rank = (lambda self: 2), (lambda self: 0)
+
+    def get_sharding_parallel_group(self):
+        return SimpleNamespace(nranks=2, ranks=[0, 1])
+
+
+def test_sharding_gives_frozen_weights_no_gradient(monkeypatch):
+    monkeypatch.setattr(fleet.fleet, "_user_defined_strategy", fleet.DistributedStrategy(), raising=False)
+    monkeypatch.setattr(paddle.distributed, "reduce", lambda *args, **options: None)
+    model = paddle.nn.Sequential(paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 2))
+    frozen, trained = (list(layer.parameters()) for layer in model)
+    for parameter in frozen:
+        parameter.stop_gradient = True
+    for parameter in model.parameters():
+        parameter.main_grad = None  # as with amp_master_grad
+    trainer = TrainerOfSome(model)
+    optimizer, ranks = trainer.create_optimizer(), FirstOfTwo()
+    assert trainer.create_optimizer() is optimizer
+    optimizer = DygraphShardingOptimizer(optimizer, ranks)
+    optimizer.reduce_gradients(optimizer._parameter_list, ranks)
+    assert [parameter.main_grad for parameter in frozen] == [None, None]
+    assert all(parameter.main_grad is not None for parameter in trained)

@@ -15,7 +15,7 @@ from grrm.paddlenlp_api.preference import DPOTrainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import LogLastStep, StopsAtDivergence
+from grrm.training.callbacks import LogLastStep, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.records import KeepsRecords
@@ -57,7 +57,9 @@ class PairScores:
         return self.policy_R[0::2], self.policy_R[1::2], self.ref_R[0::2], self.ref_R[1::2]
 
 
-class PairTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, DPOTrainer):
+class PairTrainer(
+    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, DPOTrainer
+):
     """Trains a policy on preference pairs; loss and metrics are those of `paddlenlp.trl`.
 
     For a pair with the chosen response c and the rejected one r, log-probabilities of whole responses under the policy

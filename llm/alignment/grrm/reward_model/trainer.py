@@ -20,7 +20,7 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.loss import count_pairs, group_loss
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import LogLastStep, StopsAtDivergence
+from grrm.training.callbacks import LogLastStep, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.records import KeepsRecords
@@ -94,7 +94,9 @@ def _as_list(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.mean, interval.low, interval.high]
 
 
-class RewardModelTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, Trainer):
+class RewardModelTrainer(
+    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, Trainer
+):
     """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console.
 
     `head` says what head the model has; checkpoints record it.

@@ -28,7 +28,7 @@ from grrm.rl.records import Row
 from grrm.rl.rollout_ahead import write_samples
 from grrm.rl.verdict import write_evaluation
 from grrm.tracking.run_record import RunRecord
-from grrm.training.callbacks import DecaysToFloor, LogLastStep, StopsAtDivergence
+from grrm.training.callbacks import DecaysToFloor, LogLastStep, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.pipeline_steps import PipelineSteps
 from grrm.training.records import MetersTokens
@@ -63,7 +63,9 @@ class StepIndexLoader:
             rollout += 1
 
 
-class GroupPolicyTrainer(MarksCheckpoints, StopsAtDivergence, DecaysToFloor, MetersTokens, PipelineSteps, Trainer):
+class GroupPolicyTrainer(
+    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, DecaysToFloor, MetersTokens, PipelineSteps, Trainer
+):
     """Trains a policy on `Experience`s. `record` writes metrics, dumps and the console."""
 
     def __init__(

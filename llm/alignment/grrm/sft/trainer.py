@@ -22,7 +22,7 @@ from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import LogLastStep, StopsAtDivergence
+from grrm.training.callbacks import LogLastStep, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.pipeline_steps import PipelineSteps
@@ -61,7 +61,9 @@ def _weights(item: SftItem, of_form: float) -> NDArray[np.float32]:
     return weights
 
 
-class SftTrainer(MarksCheckpoints, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, PipelineSteps, Trainer):
+class SftTrainer(
+    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, PipelineSteps, Trainer
+):
     """Negative log-likelihood of the responses, with `train_on_prompt` of the prompts too: mean over a step's tokens.
 
     With weights w of the tokens t of a step, sum_t w_t nll_t / sum_t w_t; see `SftCollator`.

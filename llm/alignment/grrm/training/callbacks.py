@@ -1,4 +1,4 @@
-"""Additions to PaddleNLP's trainers: a floor of the learning rate, a sentence at divergence, a quiet console."""
+"""Additions to PaddleNLP's trainers: a floor of the learning rate, no frozen weights to optimize, a quiet console."""
 
 from __future__ import annotations
 
@@ -47,6 +47,20 @@ class DecaysToFloor:
             args.learning_rate, lambda step: floored_cosine(step, warmup, num_training_steps, floor, args.num_cycles)
         )
         return trainer.lr_scheduler
+
+
+class OptimizesTrainable:
+    """Mixin over PaddleNLP's Trainer, whose optimizer would hold frozen weights too.
+
+    Sharding gives each of its weights a gradient, of zeros in float32 where there is none, and sends it in every step.
+    """
+
+    def create_optimizer(self, lr_scheduler: Any = None) -> Any:
+        """Set up the optimizer of the weights that are trained."""
+        optimizer = super().create_optimizer(lr_scheduler)  # type: ignore[misc]
+        trained = [parameter for parameter in optimizer._parameter_list if not parameter.stop_gradient]
+        optimizer._parameter_list = optimizer._param_groups = trained
+        return optimizer
 
 
 class StopsAtDivergence:

@@ -26,7 +26,7 @@ from grrm.rl.experience import pad_right
 from grrm.rl.losses.aggregation import Denominators, LossOutput, aggregate
 from grrm.rl.records import Rolled, Row
 from grrm.rl.token_scorer import PerSample, by_group, prompts_and_responses
-from grrm.training.callbacks import DecaysToFloor, StopsAtDivergence
+from grrm.training.callbacks import DecaysToFloor, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import claim_output_dir, read_marker, save_final
 from grrm.training.model_setup import check_fit, load_part, weights_dtype
 from grrm.training.topology import Topology
@@ -73,7 +73,7 @@ def value_loss(
 FOLDER = "critic"  # in a checkpoint, and in output_dir
 
 
-class CriticTrainer(StopsAtDivergence, DecaysToFloor, Trainer):
+class CriticTrainer(OptimizesTrainable, StopsAtDivergence, DecaysToFloor, Trainer):
     """The critic with an optimizer, a schedule and checkpoints of its own; `args` are those of `critic_arguments`.
 
     The policy's trainer drives it: `open` once, then `accumulate` for every micro-batch and `step` for every update.
