@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -67,16 +67,16 @@ def in_little_memory(part: Any, rank: int) -> dict[str, Any]:
     return {"drawn": drawn(engine, PROMPTS[rank], 100 * rank), "running": engine.cache_use.max_running}
 
 
-def refusal(engine: DividedEngine, prompts: list[list[int]]) -> str:
+def refusal(engine: DividedEngine, prompts: list[list[int]], params: SamplingParams = PARAMS) -> str:
     """What `generate` raises."""
     try:
-        engine.generate(prompts, PARAMS)
+        engine.generate(prompts, params)
     except (UserError, FloatingPointError) as error:
         return str(error)
     return "nothing"
 
 
-def diverged(*given: Any) -> Any:
+def diverged(*given: Any, **options: Any) -> Any:
     """A sampler that finds no numbers."""
     raise FloatingPointError("not finite")
 
@@ -98,6 +98,7 @@ def main(folder: Path, kind: str) -> None:
     if rank == 0:  # the others do not notice it by themselves
         engine._sample = as_first_rank(diverged)
     found["diverged"] = refusal(engine, [[1]])
+    found["diverged with penalties"] = refusal(engine, [[1]], replace(PARAMS, frequency_penalty=0.5))
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 

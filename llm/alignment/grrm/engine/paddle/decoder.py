@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from grrm.engine.paddle.weights import DecoderWeights
 
-# (logits_SV, params, uniforms_S, n_generated_S, seen_SV) -> tokens_S, logprobs_S: see grrm.engine.sampling
+# (logits_SV, params, uniforms_S, n_generated_S, seen_SV, *, completions) -> tokens_S, logprobs_S: see
+# grrm.engine.sampling
 Sampler: TypeAlias = Callable[..., tuple[NDArray[np.int64], NDArray[np.float64]]]
 OnLogits: TypeAlias = Callable[[int, Any], None]  # the first position, and the logits_NV of it and those after it
 _LOGITS_BYTES = 32 << 20

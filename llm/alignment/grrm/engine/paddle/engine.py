@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grrm.engine import sampling
-from grrm.engine.api import Completion, Engine, OnFinished, Request, check_requests
+from grrm.engine.api import Completion, Engine, OnFinished, Request, SamplingParams, check_requests
 from grrm.engine.paddle import gpu_sampling
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.decoder import Decoder, Sampler
@@ -157,8 +159,9 @@ def choose_decoder(
     `use_kernels`. Raises UserError where `precision` is not "float32" and the C++ kernels do not run.
     """
     if use_kernels and precision == "float32" and GpuDecoder.unsupported_reason(model) is None:
-        return GpuDecoder(model), gpu_sampling.sample_tokens
-    sampler = sampling.sample_tokens_cpp if use_kernels and cpu_kernels.available() else sampling.sample_tokens
+        return GpuDecoder(model), counting(gpu_sampling.sample_tokens)
+    in_cpp = use_kernels and cpu_kernels.available()
+    sampler = counting(sampling.sample_tokens_cpp if in_cpp else sampling.sample_tokens)
     unsupported_reason = CpuDecoder.unsupported_reason(model, precision) if use_kernels else "they are switched off"
     if unsupported_reason is None:
         decoder = CpuDecoder(model, precision=precision, max_packed_bytes=max_packed_bytes, pass_tokens=pass_tokens)
@@ -166,3 +169,17 @@ def choose_decoder(
     if precision != "float32":
         raise UserError(f"precision {precision} needs the C++ kernels, but {unsupported_reason}: use float32.")
     return PlainDecoder(model), sampler
+
+
+def counting(sample: Sampler) -> Sampler:
+    """`sample`, and NumPy for penalties by count, which are too rare for the samplers in C++ and on a GPU."""
+
+    def draw(logits_SV: Any, params: SamplingParams, *state: Any, completions: Any) -> Any:
+        if params.counts_tokens:
+            uniforms_S, n_generated_S, seen_SV = state
+            return sampling.sample_tokens(
+                np.asarray(logits_SV), params, uniforms_S, n_generated_S, seen_SV, completions
+            )
+        return sample(logits_SV, params, *state)
+
+    return draw

@@ -106,12 +106,12 @@ def as_first_rank(sample: Sampler) -> Sampler:
     continue where the first one stops, would deadlock.
     """
 
-    def draw(*inputs: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def draw(*inputs: Any, **options: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         group, failure = tensor_group(), None
         sampled = np.full((2, len(inputs[0])), -1.0)  # float64, which holds every token id exactly
         if group.rank == 0:
             try:
-                sampled = np.stack(sample(*inputs))
+                sampled = np.stack(sample(*inputs, **options))
             except FloatingPointError as error:
                 failure = error
         shared = paddle.to_tensor(sampled)

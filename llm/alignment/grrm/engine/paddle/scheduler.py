@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.engine import sampling
 from grrm.engine.api import UNFOLLOWED, CacheUse, Completion, Progress, PromptScores, Request, TopTokens
 from grrm.engine.block_cache import BLOCK, BlockTables, n_blocks
 from grrm.engine.paddle.constrained import Constraints
@@ -273,11 +272,9 @@ class Scheduler:
         for params, rows in slots.kinds(slots_S):
             part_S, logits = (slots_S, logits_SV) if len(rows) == len(slots_S) else (slots_S[rows], logits_SV[rows])
             seen_SV = slots.seen(part_S) if params.repetition_penalty != 1 else None
+            completions = slots.completions(part_S) if params.counts_tokens else ()
             state = params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV
-            if params.counts_tokens:  # too seldom for the samplers in C++ and on a GPU
-                sampled = sampling.sample_tokens(np.asarray(logits), *state, slots.completions(part_S))
-            else:
-                sampled = self._sample(logits, *state)
+            sampled = self._sample(logits, *state, completions=completions)
             if params.top_logprobs:
                 for number, top in zip(slots.requests_S[part_S].tolist(), top_tokens(logits, params), strict=True):
                     self._tops.setdefault(number, []).append(top)
