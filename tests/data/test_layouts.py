@@ -36,6 +36,8 @@ from grrm import small_files
 from grrm.cli.records import read_records
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.converters.gqm import convert_sft_gqm
+from grrm.data.held_out import hold_out
+from grrm.data.layouts import text_files
 from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.text_files import lines_of
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
@@ -153,6 +155,18 @@ def test_a_key_that_few_rows_have_far_behind_is_a_column(layout, tmp_path):
     path.write_text(json.dumps(rows) if path.suffix == ".json" else "".join(json.dumps(row) + "\n" for row in rows))
     convert_to_src_tgt(UserRows(path), tmp_path / "out.jsonl", "Tower")
     assert [line for line in (tmp_path / "out.jsonl").read_text().splitlines() if "terms" in line]
+
+
+@pytest.mark.parametrize(("layout", "n_reads"), [(json_lines, 1 + 4), (json_list, 1)])
+def test_json_is_opened_once_whatever_is_made_of_it(layout, n_reads, tmp_path, monkeypatch):
+    opened = []
+    open_binary = text_files.open_binary
+    monkeypatch.setattr(text_files, "open_binary", lambda path: opened.append(path) or open_binary(path))
+    rows = layout(tmp_path)
+    held = hold_out(rows, tmp_path / "heldout.parquet", 1, "Tower")
+    convert_to_src_tgt(rows, tmp_path / "rl.jsonl", "Tower", held.without)
+    convert_to_rows(rows, tmp_path / "rows.parquet", "Tower", held.without)
+    assert len(opened) == n_reads
 
 
 def test_a_memory_does_not_take_what_is_not_translated_yet_or_another_file_s_language(tmp_path):

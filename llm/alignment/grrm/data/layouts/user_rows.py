@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,9 +25,9 @@ _LANGUAGE_OF = {"src_text": "src_lang", "trg_text": "trg_lang"}
 Getter = Callable[[Row], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UserRows:
-    """A file of rows, and the names of its columns.
+    """A file of rows, and the names of its columns. It is opened once, as JSON is read to its end for these names.
 
     Args:
         path: as in `open_table`.
@@ -53,7 +54,7 @@ class UserRows:
         if self.target is not None:
             named = {"src_lang": language_of_name(self.path), "trg_lang": language_of_name(self.target)}
             languages = {name: lang or named[name] for name, lang in languages.items()}
-        table = open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
+        table = self._table
         if not table.names and table.schema is None:
             next(sound_rows(table), None)  # raises where the first row cannot be read
             raise UserError(f"{table.name} has no rows; give a file with at least one sentence pair")
@@ -76,8 +77,11 @@ class UserRows:
 
     def has(self, name: str) -> bool:
         """True if the file has the column of our `name`. Raises UserError as `open_table`."""
-        table = open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
-        return self._source(name, table, {}) is not None
+        return self._source(name, self._table, {}) is not None
+
+    @cached_property
+    def _table(self) -> RowTable:
+        return open_table(self.path, self.target, self.src_lang, self.trg_lang, self.languages)
 
     def _source(self, name: str, table: RowTable, languages: Mapping[str, str | None]) -> str | None:
         """The column of the file, or part of one, behind our `name`; "" for a language that all rows have."""
