@@ -15,6 +15,7 @@ from grrm.data.converters.gqm import taught_analysis
 from grrm.data.converters.groups import read_groups
 from grrm.evaluation.annotation.gold import gold_groups, merged_scores
 from grrm.evaluation.annotation.intake import Annotation
+from grrm.evaluation.annotation.tasks import Segment, Task, with_context
 
 WAVE = "🌊 the river"
 
@@ -147,6 +148,26 @@ def test_an_error_is_one_line_of_the_analysis_that_a_judge_is_taught(tmp_path):
     lines[at] = "minor error in “two lines”; major error"
     assert group["analysis"] == f"A: {lines[0]}\nB: {lines[1]}"
     assert taught_analysis(group["analysis"], "ranking_score") == group["analysis"]
+
+
+def test_the_context_of_a_long_document_takes_few_comparisons_a_segment():
+    n_compared = 0
+
+    class Position(float):
+        def __lt__(self, other: float) -> bool:
+            nonlocal n_compared
+            n_compared += 1
+            return float(self) < float(other)
+
+        __hash__ = float.__hash__
+
+    n, order = 1000, [at * 7 % 1000 for at in range(1000)]
+    tasks = [
+        Task(str(at), f"Satz {at}", None, "de", "en", ("a", "b"), document="p", position=Position(at)) for at in order
+    ]
+    for at, task in zip(order, with_context(tasks, 2), strict=True):
+        assert task.context == tuple(Segment(f"Satz {before}") for before in range(max(at - 2, 0), at))
+    assert n_compared < 30 * n
 
 
 def test_a_document_or_position_that_is_no_value_is_none(tmp_path):

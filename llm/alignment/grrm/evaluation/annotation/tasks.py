@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -56,12 +57,14 @@ def with_context(tasks: Sequence[Task], n_before: int) -> list[Task]:
     for task in tasks:
         if task.document is not None and task.position is not None:
             documents.setdefault((task.document, task.src_lang, task.trg_lang), {})[task.position] = task
+    positions = {document: sorted(own) for document, own in documents.items()}
     tasks_in_context = []
     for task in tasks:
-        own = documents.get((task.document or "", task.src_lang, task.trg_lang), {})
-        before = sorted(at for at in own if task.position is not None and at < task.position)
-        shown = [own[at] for at in before[-n_before:]] if n_before else []
-        context = tuple(Segment(other.src_text, other.trg_text or "") for other in shown)
+        document, context = (task.document or "", task.src_lang, task.trg_lang), tuple[Segment, ...]()
+        if task.position is not None and (own := positions.get(document)):
+            end = bisect_left(own, task.position)
+            before = (documents[document][at] for at in own[max(end - n_before, 0) : end])
+            context = tuple(Segment(other.src_text, other.trg_text or "") for other in before)
         tasks_in_context.append(replace(task, context=context))
     return tasks_in_context
 
