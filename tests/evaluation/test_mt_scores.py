@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sacrebleu
 
+from grrm.evaluation import mt_scores
 from grrm.evaluation.mt_scores import score_translations
 from grrm.gqm.groups import TranslationTask
 
@@ -24,6 +25,17 @@ def test_each_language_pair_has_the_scores_sacrebleu_gives_it():
     assert scores["en-de"].bleu.score == pytest.approx(sacrebleu.corpus_bleu([TEXTS[0], ""], [german]).score)
     assert "tok:zh" in scores["en-zh"].bleu.signature
     assert (scores["en-de"].n_rows, scores["en-de"].n_missing) == (2, 1)
+
+
+def test_the_only_language_pair_is_scored_once(monkeypatch):
+    calls = []
+    corpus_chrf = mt_scores.corpus_chrf
+    monkeypatch.setattr(mt_scores, "corpus_chrf", lambda *texts: calls.append(len(texts[0])) or corpus_chrf(*texts))
+    tasks = [TranslationTask("Hallo", "de", "en", "Hello"), TranslationTask("Tschüss", "de", "en", "Bye")]
+    scores = score_translations(tasks, ["Hello", "Bye bye"])
+    assert list(scores) == ["de-en", "all"]
+    assert scores["de-en"] == scores["all"]
+    assert calls == [2]
 
 
 def test_no_bleu_is_given_over_languages_that_are_tokenised_differently():

@@ -2,7 +2,9 @@
 
 import pytest
 import sacrebleu
+from sacrebleu.metrics import BLEU, CHRF
 
+from grrm.evaluation import text_metrics
 from grrm.evaluation.text_metrics import (
     bleu_by_language,
     corpus_bleu,
@@ -24,6 +26,23 @@ def test_corpus_scores_equal_sacrebleu_and_carry_its_signature():
     bleu = corpus_bleu(HYPOTHESES, REFERENCES, "de")
     assert bleu.score == pytest.approx(sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score)
     assert "tok:13a" in bleu.signature
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"),
+    [(CHRF, corpus_chrf), (BLEU, lambda *texts: corpus_bleu(*texts, "en"))],
+    ids=["chrf", "bleu"],
+)
+def test_a_corpus_score_keeps_the_ngrams_of_a_few_references_at_a_time(metric, score, monkeypatch):
+    n_held, cache_references = [], metric._cache_references
+    monkeypatch.setattr(text_metrics, "ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr(
+        metric, "_cache_references", lambda self, refs: n_held.append(len(refs[0])) or cache_references(self, refs)
+    )
+    references = [f"the cat number {n} sat on mat {n % 5}" for n in range(40)]
+    hypotheses = [f"a cat number {n} sat on the mat" for n in range(40)]
+    assert score(hypotheses, references).score == metric().corpus_score(hypotheses, [references]).score
+    assert max(n_held[:-1]) == 7
 
 
 def test_chinese_is_not_scored_as_one_long_word():

@@ -56,8 +56,10 @@ def score_translations(
     rows_of: dict[str, list[int]] = {}
     for row, task in enumerate(tasks):
         rows_of.setdefault(f"{task.src_lang}-{task.trg_lang}", []).append(row)
-    everything = list(range(len(tasks)))
-    return {
+    rows_of = dict(sorted(rows_of.items()))
+    if len(rows_of) != 1:  # else they are the same rows
+        rows_of[ALL] = list(range(len(tasks)))
+    scores = {
         name: _score_rows(
             [tasks[row] for row in rows],
             [hypotheses[row] for row in rows],
@@ -65,8 +67,9 @@ def score_translations(
             n_resamples,
             seed,
         )
-        for name, rows in [*sorted(rows_of.items()), (ALL, everything)]
+        for name, rows in rows_of.items()
     }
+    return scores | {ALL: next(reversed(scores.values()))}
 
 
 def _score_rows(

@@ -15,6 +15,8 @@ from sacrebleu.metrics.chrf import CHRF
 from grrm.gqm.groups import TranslationTask
 from grrm.judges.text_metric import bleu_tokenizer
 
+ROWS_AT_A_TIME = 2048
+
 
 @dataclass(frozen=True, slots=True)
 class MetricScore:
@@ -38,9 +40,7 @@ def corpus_chrf(hypotheses: Sequence[str | None], references: Sequence[str]) -> 
     Raises ValueError when there is nothing to score or the lengths differ.
     """
     texts = _checked(hypotheses, references)
-    metric = CHRF()
-    score = metric.corpus_score(texts, [list(references)]).score
-    return MetricScore(float(score), str(metric.get_signature()))
+    return _corpus_score(CHRF(), texts, references)
 
 
 def corpus_bleu(hypotheses: Sequence[str | None], references: Sequence[str], trg_lang: str) -> MetricScore:
@@ -49,9 +49,16 @@ def corpus_bleu(hypotheses: Sequence[str | None], references: Sequence[str], trg
     Raises ValueError when there is nothing to score or the lengths differ.
     """
     texts = _checked(hypotheses, references)
-    metric = BLEU(tokenize=bleu_tokenizer(trg_lang))
-    score = metric.corpus_score(texts, [list(references)]).score
-    return MetricScore(float(score), str(metric.get_signature()))
+    return _corpus_score(BLEU(tokenize=bleu_tokenizer(trg_lang)), texts, references)
+
+
+def _corpus_score(metric: CHRF | BLEU, texts: Sequence[str], references: Sequence[str]) -> MetricScore:
+    """`metric.corpus_score`, which would keep the n-grams of all references, some 40 kB each, a few rows at a time."""
+    statistics: list[list[int]] = []
+    for start in range(0, len(texts), ROWS_AT_A_TIME):
+        rows = slice(start, start + ROWS_AT_A_TIME)
+        statistics += metric._extract_corpus_statistics(texts[rows], [references[rows]])
+    return MetricScore(float(metric._aggregate_and_compute(statistics).score), str(metric.get_signature()))
 
 
 def bleu_by_language(
