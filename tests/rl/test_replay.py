@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from weakref import finalize
 
 import numpy as np
 import pytest
@@ -102,6 +103,34 @@ def test_another_judge_is_compared_with_the_runs_and_its_opinion_kept(tmp_path):
     dumped = {(r["step"], r["group_id"]): r for r in rollouts_of(folder)}
     for place, opinion in opinions.items():
         assert opinion["scores"] == [candidate["score"] for candidate in dumped[place]["candidates"]]
+
+
+def test_few_groups_of_a_run_are_in_memory_while_it_is_judged_again(tmp_path, monkeypatch):
+    class Record(dict):  # as a plain one has no weak references
+        pass
+
+    def records(folder):
+        for line in lines:
+            record = Record(json.loads(line))
+            in_memory.add(id(record))
+            finalize(record, in_memory.discard, id(record))
+            counts.append(len(in_memory))
+            yield record
+
+    folder = write_run(tmp_path, config_of())
+    template = [record for record in rollouts_of(folder) if record["step"] == 1]
+    steps = [
+        {**record, "step": step, "group_id": f"{step}-{at}"}
+        for step in range(1, 101)
+        for at, record in enumerate(template)
+    ]
+    lines, in_memory, counts = [json.dumps(record) for record in steps], set(), []
+    monkeypatch.setattr("grrm.rl.replay.read_rollouts", records)
+    monkeypatch.setattr("grrm.cli.commands.replay.GROUPS_AT_A_TIME", 8)
+    done = invoke("replay", folder, "--judge", "consensus")
+    assert f"consensus on {len(lines)} groups" in done.output
+    assert len(read_opinions(folder)["consensus"]) == len(lines)
+    assert max(counts) < 40 < len(lines)
 
 
 def test_only_groups_without_a_verdict_are_judged_again(tmp_path):

@@ -41,7 +41,7 @@ def reported_runs(folder: Path) -> list[Path]:
     reverse = [
         Verdict((Status.SCORED,) * 3, tuple(10 - c["score"] for c in record["candidates"])) for record in records
     ]
-    write_opinions(scaled, "contrary", records, reverse)
+    write_opinions(scaled, "contrary", zip(records, reverse, strict=True))
     evaluations = MetricsLog(scaled, first_step=100)
     change = "eval_alarm/chrf_greedy_change"
     for step, greedy in ((10, 60.0), (20, 61.0)):

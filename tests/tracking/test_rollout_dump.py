@@ -133,8 +133,8 @@ def test_wrong_use_is_refused(tmp_path):
 @pytest.mark.parametrize("judge", ["folder/own.py:judge", "../50%2F/own.py:judge"])
 def test_opinions_of_a_judge_in_a_folder_are_kept_and_completed(tmp_path, judge):
     for name in ("g0", "g1"):
-        path = write_opinions(tmp_path, judge, [a_record(1, name)], [VERDICT], keeps_others=True)
+        path = write_opinions(tmp_path, judge, [(a_record(1, name), VERDICT)], keeps_others=True)
     assert path.parent == tmp_path / "rejudged"
-    assert {name: [*opinions] for name, opinions in read_opinions(tmp_path).items()} == {
-        judge: [(1, "g0"), (1, "g1")],
+    assert {name: {*opinions} for name, opinions in read_opinions(tmp_path).items()} == {
+        judge: {(1, "g0"), (1, "g1")},
     }

@@ -6,7 +6,7 @@ reports their share. Undefined values are None. Intervals are at 95 %, groups re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -143,15 +143,13 @@ class Agreement:
     coverage: float | None
 
 
-def agreement(records: Iterable[Mapping[str, Any]], verdicts: Sequence[Verdict]) -> Agreement:
-    """Agreement of the verdicts with the scores in the dump."""
-    groups = [
-        JudgedGroup(
-            f"{record['src_lang']}-{record['trg_lang']}",
-            [candidate["score"] for candidate in record["candidates"]],
-            verdict.scores,
-        )
-        for record, verdict in zip(records, verdicts, strict=True)
-    ]
+def dumped_group(record: Mapping[str, Any], verdict: Verdict) -> JudgedGroup:
+    """A dumped group with the scores in the dump as gold, and those of another judge's verdict."""
+    gold = [candidate["score"] for candidate in record["candidates"]]
+    return JudgedGroup(f"{record['src_lang']}-{record['trg_lang']}", gold, verdict.scores)
+
+
+def agreement(groups: Sequence[JudgedGroup]) -> Agreement:
+    """Agreement of two judges, one of which stands for gold."""
     ranking = score_ranking(groups, gold_ties="count")
     return Agreement(kendall_tau_b(groups), ranking.accuracy, correlation(groups), ranking.coverage)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,11 @@ from grrm.errors import UserError
 
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
+    from grrm.gqm.groups import Verdict
+    from grrm.rl.replay import Difference
 
 SHOWN = 5  # differences
+GROUPS_AT_A_TIME = 64  # that are judged
 
 
 @click.command()
@@ -47,24 +52,26 @@ def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **
         raise UserError(f"--{next(iter(judge_options)).replace('_', '-')} has no effect without --judge; name one")
     from grrm.rl.replay import replay as replayed_steps
 
-    differences, n_steps, n_compared = [], 0, 0
+    shown: list[tuple[int, Difference]] = []
+    n_steps = n_compared = n_different = 0
     for result in replayed_steps(run, step):
         n_steps, n_compared = n_steps + 1, n_compared + result.n_compared
-        differences += [(result.step, difference) for difference in result.differences]
-    for number, difference in differences[:SHOWN]:
+        n_different += len(result.differences)
+        shown += [(result.step, difference) for difference in result.differences[: SHOWN - len(shown)]]
+    for number, difference in shown:
         location = f"step {number}, group {difference.group_id}, candidate {difference.candidate}"
         click.echo(f"{location}: {difference.name} {difference.dumped!r} in the dump, {difference.replayed!r} now")
-    same = n_compared - len(differences)
+    same = n_compared - n_different
     click.echo(f"{same} of {n_compared} rewards and advantages of {n_steps} step(s) are the run's, bit for bit")
     if judge is not None:
         _judge_again(run, step, {"judge": judge, **judge_options}, only_failed)
-    return 1 if differences else 0
+    return 1 if n_different else 0
 
 
 def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_failed: bool) -> None:
-    from grrm.evaluation.meta_metrics import agreement
+    from grrm.evaluation.meta_metrics import agreement, dumped_group
+    from grrm.evaluation.ranking import JudgedGroup
     from grrm.inference.judge_sources import open_source
-    from grrm.inference.rank import judge_in_batches
     from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
     from grrm.rl.replay import dumped_steps
@@ -78,26 +85,38 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
     if "urls" in settings:
         settings["urls"] = list(settings["urls"])
     (source,) = read_sources([settings], "--judge")
-    records = [record for number, group in dumped_steps(run) if step in (None, number) for record in group]
+
+    def records() -> Iterator[dict[str, Any]]:  # read once more rather than kept, as all of them may exceed memory
+        return (record for number, group in dumped_steps(run) if step in (None, number) for record in group)
+
+    is_judged = [not only_failed or lacks_verdict(record) for record in records()]
+    n_groups, n_judged = len(is_judged), sum(is_judged)
     if only_failed:
-        n_groups, records = len(records), [record for record in records if lacks_verdict(record)]
-        click.echo(f"{len(records)} of {n_groups} groups have no verdict in the dump")
-        if not records:
+        click.echo(f"{n_judged} of {n_groups} groups have no verdict in the dump")
+        if not n_judged:
             return
     opened = open_source(source)
     if isinstance(opened, ServerJudge):
         wait_until_ready(opened.client, STARTUP_S, "--url")
-    with closing(StepProgress(len(records), description="judging")) as progress:
-        groups = [group_of(record) for record in records]
-        verdicts = judge_in_batches(opened, groups, 64, lambda done, _: progress.update(done))
-    path = write_opinions(run, source.title, records, verdicts, keeps_others=only_failed)
+    groups, statuses = list[JudgedGroup](), Counter[str]()
+
+    def judged() -> Iterator[tuple[dict[str, Any], Verdict]]:
+        chosen = compress(records(), is_judged)
+        while batch := list(islice(chosen, GROUPS_AT_A_TIME)):
+            for record, verdict in zip(batch, opened.judge([group_of(record) for record in batch]), strict=True):
+                groups.append(dumped_group(record, verdict))
+                statuses.update(status.value for status in verdict.statuses)
+                yield record, verdict
+            progress.update(len(groups))
+
+    with closing(StepProgress(n_judged, description="judging")) as progress:
+        path = write_opinions(run, source.title, judged(), keeps_others=only_failed)
     if only_failed:
-        statuses = Counter(status.value for verdict in verdicts for status in verdict.statuses)
         counts = ", ".join(f"{status} {count}" for status, count in sorted(statuses.items()))
         click.echo(f"{source.title} on their candidates: {counts}; written to {path}")
         return
-    agreed = agreement(records, verdicts)
-    click.echo(f"{source.title} on {len(records)} groups, against the judge of the run:")
+    agreed = agreement(groups)
+    click.echo(f"{source.title} on {n_judged} groups, against the judge of the run:")
     click.echo(f"  Kendall tau-b within groups    {_shown(agreed.kendall_tau_b)}")
     click.echo(f"  pairs in the same relation     {_shown(agreed.same_order)}")
     click.echo(f"  correlation within groups      {_shown(agreed.correlation)}")

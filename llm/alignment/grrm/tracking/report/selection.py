@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, zip_longest
 from pathlib import Path
@@ -26,25 +26,18 @@ FOLDER = "rejudged"  # below output_dir
 
 
 def write_opinions(
-    run: Path,
-    name: str,
-    records: Sequence[Mapping[str, Any]],
-    verdicts: Sequence[Verdict],
-    *,
-    keeps_others: bool = False,
+    run: Path, name: str, judged: Iterable[tuple[Mapping[str, Any], Verdict]], *, keeps_others: bool = False
 ) -> Path:
-    """Keep the verdicts beside the run, one JSON line a group, where `grrm report` finds them. Returns the file.
+    """Keep the verdicts on dumped groups beside the run, where `grrm report` finds them. Returns the file.
 
-    With `keeps_others` the file's opinions on other groups stay, else it is written anew.
+    Each becomes a line of JSON as it comes. With `keeps_others` the file's opinions on other groups stay, else it is
+    written anew.
     """
     file = name.replace("%", "%25").replace("/", "%2F")  # a judge may be called folder/file.py:function
     path = Path(run) / FOLDER / f"{file}.jsonl"
-    new = {(record["step"], record["group_id"]) for record in records}
     others = read_opinions(run).get(name, {}) if keeps_others else {}
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as lines:
-        for opinion in (opinion for key, opinion in others.items() if key not in new):
-            lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
-        for record, verdict in zip(records, verdicts, strict=True):
+        for record, verdict in judged:
             opinion = {
                 "step": record["step"],
                 "group_id": record["group_id"],
@@ -52,6 +45,9 @@ def write_opinions(
                 "scores": list(verdict.scores),
                 "analysis": verdict.analysis,
             }
+            others.pop((record["step"], record["group_id"]), None)
+            lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
+        for opinion in others.values():
             lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
