@@ -96,6 +96,19 @@ def test_sft_learns_all_tokens_behind_the_first_when_it_trains_on_prompts(tmp_pa
     assert item.prompt_text == "ab"
 
 
+def test_rows_share_the_ids_of_their_tokens(tmp_path: Path) -> None:
+    def new_ids(text: str) -> list[int]:
+        return [1000 + code for code in encode(text)]
+
+    path = _write(tmp_path / "rl.jsonl", *(_row(f"a prompt {n}") for n in range(50)))
+    prompts = [item.prompt_ids for item in PromptDataset(path, new_ids, 4096)]
+    path = _write(tmp_path / "sft.jsonl", *(_row(f"a prompt {n}", "an answer") for n in range(50)))
+    responses = [item.input_ids[:-1] for item in SftDataset(path, new_ids, eos_id=2, max_length=4096)]
+    for rows in (prompts, responses):
+        tokens = [token for row in rows for token in row]
+        assert len({id(token) for token in tokens}) == len(set(tokens)) < len(tokens)
+
+
 def test_sft_counts_the_end_token_in_the_length(tmp_path: Path) -> None:
     path = _write(tmp_path / "x.jsonl", _row("ab", "xy"), _row("a", "x"))
     dataset = SftDataset(path, encode, EOS, max_length=4)

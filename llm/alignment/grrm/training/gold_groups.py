@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from grrm.config.keys.reward_model import GroupConfig, PairConfig
 from grrm.data.chats import messages_fault
-from grrm.data.dataset import read_rows
+from grrm.data.dataset import read_rows, shared_ids
 from grrm.data.documents import Context, LocatedRow, contexts_of
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
 from grrm.errors import UserError
@@ -75,7 +75,7 @@ class PairEncoder:
         self._limits, self._end = config, list(end)
         self._render = chat_renderer(config.chat_template, tokenizer, directory)
         self._render_messages = messages_renderer(tokenizer, directory)
-        self._encode_prompt, self._encode_text = encoder(tokenizer), text_encoder(tokenizer)
+        self._encode_prompt, self._encode_text = map(shared_ids, (encoder(tokenizer), text_encoder(tokenizer)))
         self._specials = special_tokens(tokenizer)
 
     def pair(self, row: dict[str, Any], context: Context = ()) -> GoldGroup | str:
