@@ -41,6 +41,13 @@ def test_resume_drops_the_steps_that_will_be_repeated(tmp_path):
     ]
 
 
+def test_resume_leaves_earlier_lines_byte_for_byte(tmp_path):
+    path, earlier = tmp_path / "metrics.jsonl", '{"step":1, "kl": 1e-5,"name":"\\u00e4 ä"}\n'
+    path.write_text(f'{earlier}{{"step": 2}}\n{{"step": 1', encoding="utf-8")
+    MetricsLog(tmp_path, first_step=2)
+    assert path.read_text(encoding="utf-8") == earlier
+
+
 def test_nothing_logged_is_an_empty_history_and_damage_is_an_error(tmp_path):
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nrubbish\n')

@@ -42,10 +42,14 @@ def read_step_lines(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises ValueError naming file and line when any other line is not a JSON object.
     """
+    return (record for _, record in _lines_and_records(path))
+
+
+def _lines_and_records(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield _parse(line, path, number)
+                yield line, _parse(line, path, number)
 
 
 def finite(value: Any, field: str = "") -> Any:
@@ -73,10 +77,10 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
 
 
 def _drop_from(path: Path, first_step: int) -> None:
-    earlier = (record for record in read_step_lines(path) if record["step"] < first_step)  # may exceed memory
+    earlier = (line for line, record in _lines_and_records(path) if record["step"] < first_step)  # may exceed memory
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in earlier)
+    with temporary.open("wb") as file:
+        file.writelines(earlier)
     os.replace(temporary, path)
 
 
