@@ -35,7 +35,7 @@ def write_opinions(
     """
     file = name.replace("%", "%25").replace("/", "%2F")  # a judge may be called folder/file.py:function
     path = Path(run) / FOLDER / f"{file}.jsonl"
-    others = read_opinions(run).get(name, {}) if keeps_others else {}
+    new: set[GroupKey] = set()
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as lines:
         for record, verdict in judged:
             opinion = {
@@ -45,20 +45,23 @@ def write_opinions(
                 "scores": list(verdict.scores),
                 "analysis": verdict.analysis,
             }
-            others.pop((record["step"], record["group_id"]), None)
+            new.add(_key(record))
             lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
-        for opinion in others.values():
-            lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
+        if keeps_others and path.exists():
+            with path.open(encoding="utf-8") as earlier:
+                lines.writelines(line for line in earlier if _key(json.loads(line)) not in new)
     return path
 
 
-def read_opinions(run: Path) -> dict[str, dict[tuple[int, str], dict[str, Any]]]:
-    """Read the files of `write_opinions`: of each judge by name, its opinion by step and group id."""
-    opinions_of: dict[str, dict[tuple[int, str], dict[str, Any]]] = {}
+def read_opinions(run: Path) -> dict[str, dict[GroupKey, dict[str, Any]]]:
+    """Read the files of `write_opinions`: of each judge by name, its statuses and scores by step and group id."""
+    opinions_of: dict[str, dict[GroupKey, dict[str, Any]]] = {}
     for path in sorted((Path(run) / FOLDER).glob("*.jsonl")):
+        opinions = opinions_of.setdefault(unquote(path.stem), {})
         with path.open(encoding="utf-8") as lines:
-            opinions = [json.loads(line) for line in lines]
-        opinions_of[unquote(path.stem)] = {(opinion["step"], opinion["group_id"]): opinion for opinion in opinions}
+            for opinion in map(json.loads, lines):
+                opinion.pop("analysis", None)  # thousands of characters each, of every group of the run
+                opinions[_key(opinion)] = opinion
     return opinions_of
 
 
