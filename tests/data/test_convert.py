@@ -1,5 +1,6 @@
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.data.convert import (
+    ConversionReport,
     convert_to_sft,
     convert_to_src_tgt,
     render_prompt,
     render_response,
 )
+from grrm.data.dataset import read_rows
 from grrm.data.parquet import TranslationRow, write_rows
 from grrm.data.task_json import parse_tgt, render_tgt
 from grrm.errors import UserError
@@ -39,6 +42,20 @@ def test_rl_lines_hold_the_templated_prompt_and_the_task(tmp_path: Path) -> None
         }
     ]
     assert "안녕" in report.path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("convert", [convert_to_src_tgt, convert_to_sft])
+def test_a_line_that_training_would_refuse_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert: Callable[..., ConversionReport]
+) -> None:
+    for module in ("data.convert", "data.layouts.text_files"):
+        monkeypatch.setattr(f"grrm.{module}.MAX_TEXT", 400)
+    texts = ["한" * length for length in (1, 50, 100, 200)]  # three bytes a character
+    write_rows(tmp_path / "in.parquet", [TranslationRow(text, "Hi", "ko", "en") for text in texts])
+    report = convert(tmp_path / "in.parquet", tmp_path / "out.jsonl", "Tower")
+    reasons = {(row.row, row.reason) for row in report.rejected}
+    assert {(3, "its line is longer than 400 bytes"), (4, "its line is longer than 400 bytes")} <= reasons
+    assert len([*read_rows(report.path)]) == report.written == 4 - len(reasons) > 0
 
 
 def test_rl_lines_need_no_reference(tmp_path: Path) -> None:

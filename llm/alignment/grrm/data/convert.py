@@ -21,7 +21,7 @@ from tqdm import tqdm
 from grrm.data.atomic import atomic_path
 from grrm.data.chats import MESSAGES
 from grrm.data.documents import CARRIED, LOCATION, carried, carried_columns, location_fields, with_location
-from grrm.data.layouts.table import RowError
+from grrm.data.layouts.table import MAX_TEXT, RowError
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
 from grrm.data.task_json import render_tgt
@@ -202,7 +202,7 @@ def write_lines(
     path = opened(rows).path
     rejected: list[RejectedRow] = []
     written = 0
-    with atomic_path(out_jsonl) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as out:
+    with atomic_path(out_jsonl) as temporary, temporary.open("wb") as out:
         total = count_rows(rows, columns, optional)
         numbered = tqdm(iter_rows(rows, columns, optional), f"convert {path.name}", total, unit="row", disable=None)
         for number, values in numbered:
@@ -210,10 +210,13 @@ def write_lines(
                 continue
             line = values.reason if isinstance(values, RowError) else line_of(values)
             if isinstance(line, dict):
-                out.write(json.dumps(line, ensure_ascii=False) + "\n")
-                written += 1
-            else:
-                rejected.append(RejectedRow(number, line))
+                encoded = (json.dumps(line, ensure_ascii=False) + "\n").encode()
+                if len(encoded) <= MAX_TEXT:
+                    out.write(encoded)
+                    written += 1
+                    continue
+                line = f"its line is longer than {MAX_TEXT} bytes"  # training would refuse the whole file
+            rejected.append(RejectedRow(number, line))
         _check_usable(path, written, rejected)
     return ConversionReport(out_jsonl, written, tuple(rejected))
 
