@@ -61,7 +61,7 @@ def objective(logprobs: Any, entropy: Any, inputs: Inputs, policy_loss: PolicyLo
         metrics[name] = aggregate(values, where, how, inputs.width)
         scales[name] = float(getval(aggregate(np.abs(getval(values)), where, how, inputs.width)))
         loss = loss + coefficient * metrics[name]
-        if name in ("kl", "entropy"):
+        if name in ("kl", "entropy") and "token-sum" in how:
             metrics[name] = _mean(values, where)  # logged per token
     scales["loss"] = sum(abs(coefficient) * scales[name] for name, coefficient, *_ in terms)
     return Terms(loss, metrics, scales)

@@ -75,7 +75,7 @@ KL_TYPES: tuple[str, ...] = get_args(KlType)
 ALIASES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 
 MAX_LOG_RATIO = 20.0
-PER_TOKEN = ("kl", "entropy")  # of the policy, so that runs with different losses compare
+PER_TOKEN = ("kl", "entropy")  # logged as means over tokens, never as sums
 
 
 def kl_penalty(
@@ -139,7 +139,7 @@ def policy_objective(
     add up to those of the undivided batch. None means that this is the whole batch.
 
     Metrics: pg_loss, those of ``ratio_metrics`` and of ``rollout_correction``; sft_loss with an SFT weight; kl and
-    entropy wherever the inputs allow, whatever their weight: in nats per token, whatever the aggregation of the loss.
+    entropy wherever the inputs allow, whatever their weight: in nats per token, also where the loss sums over tokens.
     Degenerate: no tokens give 0 with zero gradient. Raises ValueError if a weighted term lacks its input.
     """
     if denominators is None:
@@ -159,7 +159,7 @@ def policy_objective(
     for term in _terms(inputs, config, denominators):
         with _graph_only_if(term.coeff):
             value = aggregate(term.values_RT, term.mask_RT, config.loss_agg_mode, term.denominator)
-        if term.name in PER_TOKEN:
+        if term.name in PER_TOKEN and "token-sum" in config.loss_agg_mode:
             metrics[term.name] = aggregate(term.values_RT.detach(), term.mask_RT, "token-mean", denominators.tokens)
         else:
             metrics[term.name] = value.detach()
