@@ -64,10 +64,18 @@ class Page:
 
     def wait_for(self, condition):
         ends = time.monotonic() + DEADLINE_S
-        while not self.run(f"Boolean({condition})"):
+        while not self._holds(condition):
             if time.monotonic() > ends:
                 raise BrowserError(f"never true: {condition}")
             time.sleep(0.05)
+
+    def _holds(self, condition):
+        try:
+            return self.run(f"Boolean({condition})")
+        except BrowserError as error:
+            if "navigated" not in str(error):
+                raise
+            return False  # of a page that was just left nothing can be said
 
     def press(self, key, text=None):
         """Presses a key as a person would, wherever the focus is."""

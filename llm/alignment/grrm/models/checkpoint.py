@@ -14,6 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from grrm.errors import UserError
+from grrm.models.hub import REWARD_MODEL_FILES, unfinished
 from grrm.models.weight_files import damaged, is_from_torch, stored_names, weight_files
 
 ARCHITECTURES = ("qwen2", "llama", "qwen3", "qwen2_moe")  # values of model_type that can be trained, ranked and served
@@ -22,8 +23,6 @@ _BASE_PREFIXES = ("model", "qwen2", "llama")  # of parameter names: transformers
 # A fused projection holds these, and PaddleNLP converts in both directions.
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_fused_proj": ("gate_proj", "up_proj")}
 _CANNOT_LOAD = (OSError, ValueError, RuntimeError, KeyError, TypeError, AssertionError, SafetensorError)
-# What a folder has beside the backbone of a reward model.
-REWARD_MODEL_FILES = ("reward_model.json", "value_head.safetensors", "ranker_head.safetensors")
 
 
 def check_checkpoint(directory: Path) -> dict[str, Any]:
@@ -203,15 +202,6 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{file} is not a JSON object: pass a checkpoint directory")
     return config
-
-
-def unfinished(directory: Path) -> str | None:
-    """The way to the model of a training run that has not ended; None for a folder that is none of one."""
-    if not (directory / "trainer.log").is_file():
-        return None
-    saved = {int(path.name.partition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]")}
-    checkpoint = f", or name {saved[max(saved)]}" if saved else ""
-    return f"its training has not ended; run that command again{checkpoint}"
 
 
 def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,10 @@ import requests
 
 from grrm.config.values import is_hub_name
 from grrm.errors import UserError
-from grrm.models.checkpoint import REWARD_MODEL_FILES
 from grrm.startup import configure_process
 
+# What a folder has beside the backbone of a reward model.
+REWARD_MODEL_FILES = ("reward_model.json", "value_head.safetensors", "ranker_head.safetensors")
 _CONFIG, _INDEX, _WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 _TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model")
 _SMALL = ("special_tokens_map.json", "added_tokens.json", "generation_config.json", "chat_template.jinja", "grrm.json")
@@ -55,6 +56,15 @@ def checkpoint_folder(name: str | Path) -> Path:
         f"'{name}' is no folder here, and cannot be had from a hub ({'; '.join(reasons)}): mend the name, or download "
         "the model where there is a network and give its folder"
     )
+
+
+def unfinished(directory: Path) -> str | None:
+    """The way to the model of a training run that has not ended; None for a folder that is none of one."""
+    if not (directory / "trainer.log").is_file():
+        return None
+    saved = {int(path.name.partition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]")}
+    checkpoint = f", or name {saved[max(saved)]}" if saved else ""
+    return f"its training has not ended; run that command again{checkpoint}"
 
 
 def _paddlenlp_home() -> Path:

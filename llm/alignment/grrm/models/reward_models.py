@@ -21,9 +21,8 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save_file
 
 from grrm.errors import UserError, require_known
-from grrm.models.checkpoint import REWARD_MODEL_FILES
 from grrm.models.gathered_weights import Weights, save_policy
-from grrm.models.hub import checkpoint_folder
+from grrm.models.hub import REWARD_MODEL_FILES, checkpoint_folder
 from grrm.models.policy import load_policy
 from grrm.models.ranker import Ranker
 from grrm.models.trained_with import OLDER_KEY, read_trained_with, write_trained_with

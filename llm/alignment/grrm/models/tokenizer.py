@@ -10,8 +10,7 @@ from typing import Any
 
 from grrm.errors import UserError, first_line
 from grrm.gqm.chat import EOS_TEXT
-from grrm.models.checkpoint import unfinished
-from grrm.models.hub import checkpoint_folder
+from grrm.models.hub import checkpoint_folder, unfinished
 from grrm.models.template_trial import MIB, SECONDS, runs_away
 
 CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
