@@ -3,7 +3,7 @@
     bash benchmarks/peers/set_up.sh                              # once: torch
     python benchmarks/logprob.py [--repeats 2] [--tokens 4096] [--forms chunked,twice] [--out FILE]
 
-`chunked` takes a few sequences at a time forth and back, as a training step does, and `chunked-bf16` does so with
+`chunked` runs a few sequences at a time forward and backward, as a training step does, and `chunked-bf16` does so with
 bfloat16 products (left out on processors that have no dot products of it); `twice` computes logits of 256 tokens at a
 time and once more in the backward pass.
 

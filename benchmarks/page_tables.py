@@ -25,7 +25,7 @@ WORDS = {
     "tiny": "Qwen2, 4 layers, 256 wide",
     "smol": "SmolLM2-135M",
     "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
-    "logprob": "log-probability and entropy of {tokens} tokens, forth and back: seconds, MB",
+    "logprob": "log-probability and entropy of {tokens} tokens, forward and backward: seconds, MB",
     "cost": "{seconds:.1f} s, {peak_mb:.0f} MB",
     "compared": "{seconds:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
     "ranker": "seconds a training step of the ranker, {groups} groups of {group_size}",

@@ -42,7 +42,7 @@ def _readmes() -> Iterator[Statement]:
     english, chinese = README
     yield english, f"{_share()} of the sampled gain of chrF against the reference ({ranker} of {metric})"
     yield english, f"greedy improves by {greedy}. Consensus improves sampled chrF, but greedy drops by {drop}"
-    yield chinese, f"采样增益的 {_share()}（{ranker}，参考译文为 {metric}），贪心提高 {greedy}"
+    yield chinese, f"采样增益的 {_share()}（{ranker}，后者为 {metric}），贪心提高 {greedy}"
     yield chinese, f"贪心下降 {drop}"
     judges = real("judges")
     names = ("gqm_sft_expected", "gqm_sft_permuted", "consensus")
@@ -55,18 +55,22 @@ def _readmes() -> Iterator[Statement]:
     gained = [f"{gain_of(learned, 'greedy_')['mean']:.1f}" for learned in neutral]
     yield (
         english,
-        f"orders {pairs[0]} of held-out pairs as chrF does ({pairs[1]} over four orders; consensus {pairs[2]})",
+        f"orders {pairs[0]} of held-out pairs as chrF does "
+        f"({pairs[1]} over four orders; consensus, mean chrF to the others, {pairs[2]})",
     )
-    yield english, f"teaches {' and '.join(shares)} % of the sampled gain; greedy loses {' and '.join(lost)}"
-    yield chinese, f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识为 {pairs[2]}）"
-    yield english, f"gains {' and '.join(gained)} (seeds 2, 3), all within intervals"
-    yield chinese, f"提高 {' 和 '.join(gained)}（种子 2 和 3），均在区间之内"
-    yield chinese, f"采样增益达到参考译文的 {' % 和 '.join(shares)} %，贪心下降 {' 和 '.join(lost)}"
+    yield english, f"{' and '.join(shares)} % of chrF's sampled gain; greedy drops by {' and '.join(lost)}"
+    yield (
+        chinese,
+        f"有 {pairs[0]} 与 chrF 一致（四种顺序平均为 {pairs[1]}；共识，即与其他样本的平均 chrF，为 {pairs[2]}）",
+    )
+    yield english, f"rises by {' and '.join(gained)} (seeds 2, 3): not significant"
+    yield chinese, f"提高 {' 和 '.join(gained)}（种子 2 和 3）。这些贪心变化均不显著"
+    yield chinese, f"采样增益的 {' % 和 '.join(shares)} %，贪心下降 {' 和 '.join(lost)}"
     drop = f"{-learned['grpo_consensus']['greedy_gain']:.1f}"
     without = result("real_policies")["seeds"]["3"]["consensus_length_neutral"]["learned"]
     less = f"{-without['greedy_gain']:.1f}"
-    yield english, f"Consensus teaches length: greedy falls by {drop}, without it by {less}"
-    yield chinese, f"共识教会的是变长：贪心下降 {drop}， 去除长度后下降 {less}"
+    yield english, f"greedy drops by {drop}, with length-neutral rewards by {less}"
+    yield chinese, f"译文会变长：贪心下降 {drop}，用与长度无关的奖励则下降 {less}"
     parameters = result("tiny_step")["workload"]["parameters"]
     yield english, f"policy of {parameters / 1e6:.1f} million parameters"
 
@@ -109,10 +113,10 @@ def _rewarded() -> Iterator[str]:
 
 def _studied() -> Iterator[Statement]:
     human, demo = (result(name)["seeds"]["1"] for name in ("probe_study_human", "probe_study"))
-    yield PROBE_PAGE, f"gain is {_tau(human, 'sampled')} sampled and {_tau(human, 'greedy')} greedy"
-    yield PROBE_PAGE, f"On the demo's text it is {_tau(demo, 'sampled')} and {_tau(demo, 'greedy')}"
+    yield PROBE_PAGE, f"gain is {_tau(human, 'sampled')} sampled, {_tau(human, 'greedy')} greedy"
+    yield PROBE_PAGE, f"On the demo's text it is {_tau(demo, 'sampled')} sampled and {_tau(demo, 'greedy')} greedy"
     copied = {name: max(row["copied"], row["copied in samples"]) for name, row in demo["judges"].items()}
-    yield PROBE_PAGE, f"{100 * copied['embedding_std']:.0f} % of its greedy translations are copies"
+    yield PROBE_PAGE, f"{100 * copied['embedding_std']:.0f} % of greedy translations became copies"
     tokens = {name: f"{row['tokens']:.0f}" for name, row in human["judges"].items()}
     longer = ", ".join(tokens[name] for name in ("consensus", "ranker_none", "ranker_group"))
     yield PROBE_PAGE, f"({longer} tokens; SFT {human['sft']['sampled']['length_mean']:.0f})"
@@ -130,11 +134,12 @@ def _named(learned: Mapping[str, Any], name: str, decoding: str = "") -> str:
 def _attacked() -> Iterator[str]:
     record = result("attacked_judge")
     escaped, shown = (f"{100 * record[kind]['wins']:.0f}" for kind in ("escaped", "as it is"))
-    yield f"highest score in {escaped} % of groups with escaping and {shown} % without"
-    yield f"for {100 * record['without attack']:.0f} % without attack ({len(record['attacks']) - 1} attacks"
+    yield f"in {escaped} % with one, as in {shown} % without escaping"
+    yield f"{len(record['attacks']) - 1} attacks in the worst candidate"
+    yield f"highest score in {100 * record['without attack']:.0f} % of groups without an attack"
     changes = (record["escaped"], record["attacks"]["harmless words"]["escaped"])
     moved, harmless = (f"{change['others_change']:.1f}" for change in changes)
-    yield f"scores move by {moved} of 10, by {harmless} behind harmless words"
+    yield f"Scores of the others move by {moved} of 10, with harmless words by {harmless}"
 
 
 def _difference(policy: str, decoding: str = "") -> dict[str, float]:
