@@ -50,7 +50,7 @@ def test_a_judge_of_ones_own_that_rewards_copies_is_named_in_the_last_line(rows)
     out = rows.with_name("out.json")
     options = ["--rows", 12, "--group-size", 2, "--group-size", 3, "--resamples", 100, "--out", out]
     done = probe(rows, "--judge", f"{rows.with_name('own.py')}:judge", *options)
-    assert "a policy would find first: source_copy, right in 0.000" in done.output
+    assert "a policy would exploit first: source_copy, right in 0.000" in done.output
     assert "may read the reference" in done.output
     record = json.loads(out.read_text())
     assert (record["rows_a_probe"], record["orders"], [*record["group_sizes"]]) == (12, 2, ["2", "3"])

@@ -178,7 +178,7 @@ def test_a_judge_that_rewards_copies_is_told_by_name(size):
     copy, cut = report.probes["source_copy"]["all"], report.probes["cut_short"]["en-de"]
     assert (copy.right.mean, copy.margin.mean, copy.decided) == (0.0, -2.5, 12)
     assert (cut.right.mean, cut.margin.mean) == (1.0, 4.0)
-    assert report.verdict().startswith("a policy would find first: source_copy, right in 0.000")
+    assert report.verdict().startswith("a policy would exploit first: source_copy, right in 0.000")
     assert (report.first_wins.mean, report.order_consistency.mean, report.tied) == (0.5, 1.0, 0.0)
 
 
@@ -228,7 +228,7 @@ def test_half_a_character_can_be_damaged():
 
 def test_few_rows_are_no_verdict():
     assert "too few" in measured(by_id(reference=1.0, other=9.0), n_rows=MIN_ROWS - 1).verdict()
-    assert "find first" in measured(by_id(reference=1.0, other=9.0), n_rows=MIN_ROWS).verdict()
+    assert "exploit first" in measured(by_id(reference=1.0, other=9.0), n_rows=MIN_ROWS).verdict()
 
 
 def test_probes_import_without_paddle():

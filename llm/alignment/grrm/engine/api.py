@@ -217,7 +217,7 @@ class Engine(ABC):
 
 
 def check_widely_served(params: SamplingParams, server: str) -> None:
-    """Raises UserError for what only the Paddle engine does: `server`, such as "FastDeploy", begins the sentence."""
+    """Raises UserError for params that only the Paddle engine supports; the message begins with the name `server`."""
     special = {
         "prompt_logprobs": params.prompt_logprobs,
         "frequency_penalty and presence_penalty": params.counts_tokens,

@@ -37,7 +37,7 @@ class BlockTables:
         self.max_len = max_len
         self.blocks_SB = np.full((n_slots, n_blocks(max_len)), _NONE, np.int32)
         self.n_owners = np.zeros(self.blocks_SB.size if n_all is None else n_all, np.int64)
-        # The last is taken first: a block that was in use a moment ago before one that never was.
+        # A stack, so that blocks that were just released are reused before memory that was never touched.
         self._free = list(range(self.n_owners.size))[::-1]
 
     @property

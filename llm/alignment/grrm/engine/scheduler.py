@@ -1,6 +1,6 @@
-"""Continuous batching across callers: what arrives joins the batch that runs, and leaves it when its caller has gone.
+"""Continuous batching across callers: requests join the running batch on arrival, and leave it if their caller cancels.
 
-A thread of its own steps the engine. Callers submit requests from theirs and are told of tokens and completions.
+A thread of its own steps the engine. Callers submit requests from theirs and receive tokens and completions as events.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from grrm.engine.api import Completion, Request, Session
 from grrm.engine.submission import Ended, Key, NewTokens, SharedSequence, Submission
 
 logger = logging.getLogger(__name__)
-_LENGTH_MULTIPLE = 1024  # of a slot: so many tokens more each time
+_LENGTH_MULTIPLE = 1024  # tokens by which the length of a slot grows
 SMALL = 8
 SHARE = 2.0
 CHEAPER = 3
-FORGETTING = 0.99  # a step: what short steps took once is tried again after some hundreds
+FORGETTING = 0.99  # decay per step of a measured duration: short steps are tried again after some hundreds
 
 
 class SessionEngine(Protocol):

@@ -10,7 +10,7 @@ from grrm.engine.submission import Ended
 from grrm.errors import UserError
 from grrm.judges.deadline import Deadline
 
-POLL_S = 0.2  # how often a caller that waits looks whether anyone waits for it
+POLL_S = 0.2  # between a waiting caller's checks whether its own client has gone
 
 
 class SharedEngine(Engine):

@@ -70,7 +70,7 @@ class Submission:
             self._cancel(self, cancelled)
 
     def put(self, event: Event | BaseException) -> None:
-        """Tell the caller; for the scheduler."""
+        """Queue an event for the caller; called by the scheduler."""
         self._events.put(event)
 
 

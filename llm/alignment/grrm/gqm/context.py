@@ -21,7 +21,7 @@ def nearest_context(task: TranslationTask, n_segments: int) -> tuple[ContextSegm
 
 
 def check_context(task: TranslationTask, n_segments: int) -> None:
-    """Raise UserError for a task of which it is not known what stands before it, where a judge is to see that."""
+    """Raise UserError for a task of unknown context (None) if a judge reads any."""
     if n_segments and task.context is None:
         raise UserError(
             f"the judge reads {n_segments} preceding segments (context_segments), but a source comes without its "

@@ -228,7 +228,7 @@ def _readings(text: str) -> set[str]:
 
 
 class _Version:
-    """A reading of a text, the pieces of which are what each of its characters reads as."""
+    """One reading of a text: `pieces[i]` is how character i reads."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self.reading = "".join(pieces)
@@ -238,7 +238,7 @@ class _Version:
         self._parts = set[int]()
 
     def part(self, marked: Iterable[int]) -> bool:
-        """Put backslashes where a word or number goes on behind these indexes; True if the reading has any then."""
+        """Split words and numbers at these indexes by backslashes; True if that adds any."""
         kinds, n_parts = self._kinds, len(self._parts)
         starts = map(self._starts.__getitem__, marked)
         self._parts.update(start for start in starts if kinds[start] == kinds[start + 1] != " ")

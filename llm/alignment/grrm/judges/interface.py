@@ -75,14 +75,14 @@ class TextGenerator(Protocol):
         ...
 
 
-PIECE_CHARS = 16_384  # of a text at a time: some milliseconds, in which a tokenizer lets no other thread run
-CUT_TOKENS = 64  # that a cut between two pieces may add, and more
+PIECE_CHARS = 16_384  # tokenised in some milliseconds, during which a tokenizer blocks other threads
+CUT_TOKENS = 64  # more than a cut between two pieces can add
 
 
 def least_tokens(count_tokens: Callable[[str], int], text: str, limit: int) -> int:
     """A lower bound on the tokens of `text`, above `limit` where it is certain to have more; 0 for a text of one piece.
 
-    What comes after that many tokens is not looked at, so that a refusal costs no more than the longest prompt.
+    Counting stops above `limit`, so that refusing a text costs no more than the longest prompt.
     """
     n_tokens = 0
     for start in range(0, len(text) if len(text) > PIECE_CHARS else 0, PIECE_CHARS):

@@ -42,7 +42,7 @@ class JudgeMetrics:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Inside it nothing that this thread adds counts: a probe is not a client's work."""
+        """Ignore what this thread adds within the block, for readiness probes."""
         self._local.is_uncounted = True
         try:
             yield

@@ -126,7 +126,7 @@ def _log_odds(reply: Reply[str] | None) -> float | Status:
 def _logprob(choices: Sequence[tuple[str, float]], letter: str) -> float | None:
     """The log-probability of a letter, with and without its space; None where it is not among the choices.
 
-    No probabilities: servers write -9999 for what was ruled out, whose probability has no logarithm.
+    Summed relative to the largest one: servers write -9999 for an excluded token, whose probability is 0 in float64.
     """
     logprobs = [logprob for piece, logprob in choices if piece.strip() == letter]
     largest = max(logprobs, default=None)

@@ -62,7 +62,7 @@ def chunked_loss(
 
 
 class ChunkedLoss(PyLayer):
-    """Forward computes the gradient as well; backward hands it out."""
+    """Forward computes the gradient as well; backward returns it, scaled."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""A model that ranks hold parts of, put together: to save it, and to generate with it."""
+"""Gathering a model that is sharded over ranks: to save it, and to generate with it."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def checkpoint_folder(name: str | Path) -> Path:
 
 
 def unfinished(directory: Path) -> str | None:
-    """The way to the model of a training run that has not ended; None for a folder that is none of one."""
+    """A hint for the folder of an unfinished training run, which has no model yet; None for any other folder."""
     if not (directory / "trainer.log").is_file():
         return None
     saved = {int(path.name.partition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]")}
@@ -74,7 +74,7 @@ def _paddlenlp_home() -> Path:
 
 
 def from_paddlenlp(name: str) -> Path:
-    """The folder with the files that PaddleNLP's hub has of a model; weights come last, so that they mean all."""
+    """The folder with a model's files from PaddleNLP's hub; weights come last, so their presence means completeness."""
     config = _fetch(name, _CONFIG)
     if config is None:
         return _paddlenlp_home() / name

@@ -1,6 +1,6 @@
-"""The ranker: two small transformer blocks over what the policy thinks of each candidate's tokens, and one number.
+"""The ranker: a few transformer blocks over the policy's hidden states and log-probs of each candidate, and a score.
 
-Nothing in it depends on the order of a group's candidates.
+Scores do not depend on the order of a group's candidates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grrm.paddlenlp_api.modeling import qwen2 as modeling
 
 Compare = Literal["none", "group"]
 
-# What brings the features of a policy of a few million parameters to about the same size.
+# Scales that give the features of a policy of a few million parameters about the same size.
 _PRODUCT_SCALE, _EMBEDDING_SCALE, _SCORE_SCALE = 3.0, 5.0, 0.3
 
 
@@ -156,7 +156,7 @@ class RankerHead(nn.Layer):
         self.blocks = nn.LayerList([Block(config, compare) for _ in range(blocks)])
         self.norm = modeling.Qwen2RMSNorm(config)
         self.score = nn.Linear(width, 1)
-        self.score.bias.stop_gradient = True  # it is in no difference, so only rounding errors would move it
+        self.score.bias.stop_gradient = True  # it cancels in every difference, so its gradient is rounding error
         self.rotary = modeling.Qwen2RotaryEmbedding(head_width, max_position_embeddings=512)
         self._draw(np.random.default_rng(seed))
 

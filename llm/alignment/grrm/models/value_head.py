@@ -108,7 +108,7 @@ class PairwiseModel(RewardModel):
         super().__init__(backbone)
         width = backbone.config.hidden_size
         self.head = nn.Linear(width, 1)
-        self.head.bias.stop_gradient = True  # it is in no difference, so only rounding errors would move it
+        self.head.bias.stop_gradient = True  # it cancels in every difference, so its gradient is rounding error
         weight = np.random.default_rng(seed).normal(0.0, width**-0.5, (width, 1))
         self.head.weight.set_value(weight.astype(np.float32))
         self.head.bias.set_value(np.zeros(1, dtype=np.float32))

@@ -33,7 +33,7 @@ def group_advantages(
 ) -> tuple[AdvantageInputs, FloatArray]:
     """The global table of a rollout and the advantages [R, T] by the rule of `config`.
 
-    Rewards are normalised by the `moments` of all rewards of the run, if there are any, which take in these first.
+    With `moments`, which are updated first, rewards are normalised by those of all rewards of the run.
     """
     inputs = advantage_inputs(
         groups,

@@ -131,7 +131,7 @@ def _translated_prompt(scored: Scored) -> tuple[TranslatedPrompt, tuple[str, ...
 
 
 class EvaluateAtEnds(TrainerCallback):
-    """Evaluations after the last step and, with `first`, of the policy as it is given; a resumed run has had that."""
+    """Evaluates after the last step and, with `first`, before the first step of a run that is not resumed."""
 
     def __init__(self, evaluate: Callable[[], object], first: bool) -> None:
         self.evaluate, self.first = evaluate, first
@@ -174,7 +174,7 @@ class StopWhenNoBetter(TrainerCallback):
 
     @property
     def reason(self) -> str:
-        """Say for how long nothing was better than what."""
+        """State the best reward and the number of evaluations since, for the console."""
         by = f" by more than {self.threshold:g}" if self.threshold else ""
         return f"eval_reward has not risen above {self.best:.3f}{by} in the last {self.misses} evaluations"
 

@@ -1,4 +1,4 @@
-"""The prompts of a run, those that are held out, and what the policy will know of them."""
+"""Reads training and held-out prompts, and makes the policy's training record (`grrm.json`)."""
 
 from __future__ import annotations
 

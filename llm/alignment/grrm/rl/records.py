@@ -80,7 +80,7 @@ class Scored:
 class Row:
     """One sample ready for the loss; arrays are indexed by response token (T).
 
-    `values_T` and the `returns_T` that they should have been are those of the critic, if there is one.
+    `values_T` are those of the critic and `returns_T` their targets, None without a critic.
     """
 
     prompt_ids: list[int]

@@ -201,9 +201,9 @@ def _wait_for_models(source: JudgeSource, seconds: float) -> None:
 
 
 def wait_until_ready(client: RewardClient, timeout_s: float, address: str) -> None:
-    """Wait, with a line where that takes more than a second. Raises UserError where a server is not ready then.
+    """Wait for all servers; logs a line after a second. Raises UserError for a server that is not ready in time.
 
-    `address` is what the user has named the server with.
+    `address` is the key or option with the server's address, for the error message.
     """
     at_once_s = min(1.0, timeout_s)
     try:
@@ -223,5 +223,5 @@ def wait_until_ready(client: RewardClient, timeout_s: float, address: str) -> No
 
 
 def _stock(cause: str) -> str:
-    """Name the key for a server without `GET /readyz`, as PaddleNLP's own is."""
+    """A hint to set `reward_protocol` for a server that answers `GET /readyz` with 404, as PaddleNLP's own does."""
     return ", as PaddleNLP's own does: for that set reward_protocol: paddlenlp" if "HTTP 404" in cause else ""

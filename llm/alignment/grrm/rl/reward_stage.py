@@ -162,7 +162,7 @@ def _with_severities(rolled: Rolled, verdict: Verdict, severities: list[NDArray[
 
 
 def reads_responses(config: RLConfig) -> str:
-    """Name what has to accept a response before it can have a score."""
+    """Name the setting whose parser has to accept a response before it can have a score, for an error message."""
     if not config.use_rule_reward:
         return f"extractor_type {config.extractor_type} or the judge"
     return "rule_reward" if config.rule_reward is None else f"rule_reward {config.rule_reward}"

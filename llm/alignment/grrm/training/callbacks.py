@@ -84,7 +84,7 @@ class StopsAtDivergence:
 def of_best(metrics: Mapping[str, float] | None, name: str | None) -> Mapping[str, float] | None:
     """An evaluation's `metrics`; None where the one that chooses the best checkpoint, `name`, is undefined.
 
-    Trainer takes the first evaluation for the best and asks what is above it, which nothing is where that is NaN.
+    Trainer takes the first evaluation as the best, and nothing compares as greater than NaN.
     """
     is_undefined = metrics and name and math.isnan(metrics[f"eval_{name.removeprefix('eval_')}"])
     return None if is_undefined else metrics

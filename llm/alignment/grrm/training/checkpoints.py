@@ -254,7 +254,7 @@ def is_finished_run(args: TrainingArguments, config: StageConfig, further: Calla
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:
-    """The settings that distinguish runs, of RL without the one that follows from others and from the processes."""
+    """The settings that distinguish runs; in RL gradient_accumulation_steps is left out, which is derived."""
     derived = {"gradient_accumulation_steps"} if isinstance(config, RLConfig) else set()
     unlike = {"wandb_api_key", "overwrite_output_dir", "resume_from_checkpoint"}
     return config.model_dump(mode="json", exclude=unlike | derived)

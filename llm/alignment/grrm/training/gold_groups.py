@@ -66,7 +66,7 @@ class Rows:
 
 
 class PairEncoder:
-    """Rows of preference pairs to groups of two. A row that cannot be used is a reason, never an error.
+    """Encodes rows of preference pairs as groups of two; for an unusable row it returns the reason and does not raise.
 
     Candidates are encoded as text, also where they look like special tokens; with `end` behind each.
     """

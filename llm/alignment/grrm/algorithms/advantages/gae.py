@@ -43,7 +43,7 @@ def gae(inputs: AdvantageInputs) -> FloatArray:
 
 
 def value_targets(inputs: AdvantageInputs) -> FloatArray | None:
-    """Return what the critic should have said [R, T], ``A_t + V_t``: the TD(gae_lambda) return. None without values.
+    """Return the targets of the critic's values [R, T], ``A_t + V_t``: the TD(gae_lambda) return. None without values.
 
     0 on rows without a score and on padding.
     """
@@ -55,8 +55,8 @@ def value_targets(inputs: AdvantageInputs) -> FloatArray | None:
 def value_fit(inputs: AdvantageInputs) -> dict[str, float]:
     """Return how well the values predict their targets: ``explained_variance``, ``value_target_mean`` over all tokens.
 
-    ``explained_variance`` is ``1 - var(target - V) / var(target)``: 1 for a perfect critic, 0 for one that says the
-    same everywhere, negative for a worse one; NaN where all targets are equal but for rounding. Nothing without a
+    ``explained_variance`` is ``1 - var(target - V) / var(target)``: 1 for a perfect critic, 0 for a
+    constant one, negative for a worse one; NaN where all targets are equal but for rounding. Nothing without a
     critic or tokens.
     """
     targets_RT, valid_RT = value_targets(inputs), inputs.valid_RT

@@ -126,7 +126,7 @@ class RunningMoments:
 
 
 def normalized_rewards(inputs: AdvantageInputs, moments: RunningMoments | None) -> AdvantageInputs:
-    """`inputs` with rewards normalised by the `moments` of all rewards of the run, which take in these first."""
+    """`inputs` with rewards normalised by the `moments` of all rewards of the run, updated with these first."""
     if moments is None:
         return inputs
     moments.update(inputs.rewards_R)
@@ -139,10 +139,10 @@ def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
     b is the least-squares slope of rewards on z, both measured from their group's mean, over the responses of the
     batch that a judge has scored, so that neither longer nor shorter ones are preferred on average.
 
-    Fixed rewards, as that of a response without a translation, are not a judge's: they stay as they are. Responses that
-    ran on to the limit and failed would otherwise give a slope that rewards length among translations.
+    Fixed rewards, as that of a response without a translation, are not a judge's and stay as they are: failed responses
+    of maximum length would otherwise bias the slope so that longer translations gain.
 
-    A judge with a small bias for length moves a policy far, as it has the same sign in every group. Control for length
+    RL amplifies even a small length bias of a judge, as it has the same sign in every group. Control for length
     by regression: Dubois et al., arXiv 2404.04475. Degenerate: without two lengths in a group, rewards stay as they
     are.
     """

@@ -9,9 +9,9 @@ from grrm.algorithms.policy_losses.interface import LossInputs, TokenLoss, polic
 def cispo(inputs: LossInputs, *, clip_range_ratio_high: float) -> TokenLoss:
     """Return ``-sg(min(r_t, 1 + clip_range_ratio_high)) A log p_t`` per token, with ``r_t = exp(logp_t - old_logp_t)``.
 
-    sg stops the gradient. PPO's clip takes the gradient from a token that moved far; this weight stays at the bound.
-    The lower bound of eq. 5 is left out, as in the paper's experiments. The value of the loss is not comparable with
-    other losses; its gradient at r = 1 is theirs.
+    sg stops the gradient. PPO's clip removes the gradient of a token whose ratio is out of bounds; this weight stays at
+    the bound. The lower bound of eq. 5 is left out, as in the paper's experiments. The value of the loss is not
+    comparable with other losses; its gradient at r = 1 is theirs.
 
     Source: MiniMax-M1, arXiv 2506.13585, eq. 4 and 5.
 

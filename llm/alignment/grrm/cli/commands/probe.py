@@ -61,7 +61,7 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
 
     ROWS is a file of rows with the columns src_text, trg_text, src_lang and trg_lang. Each probe makes one kind of
     damage; a judge that is right in less than half of a probe's pairs rewards it. The last line says which damage a
-    policy would find first.
+    policy would exploit first.
     """
     from grrm.cli.judged_files import CONSENSUS
     from grrm.data.atomic import check_writable, write_json

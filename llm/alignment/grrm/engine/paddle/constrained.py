@@ -73,7 +73,7 @@ class Constraints:
         return allowed_V
 
     def advance(self, numbers_S: NDArray[np.int64], tokens_S: NDArray[np.int64]) -> None:
-        """Take the tokens that were drawn."""
+        """Advance the matchers by the sampled tokens."""
         for number, token in zip(numbers_S.tolist(), tokens_S.tolist(), strict=True):
             if number in self._matchers and number not in self.failed:
                 self._matchers[number].consume_token(token)

@@ -97,7 +97,7 @@ class ProbeReport:
         share = f"{right.mean:.3f} (95 % from {right.low:.3f} to {right.high:.3f})"
         figures = f"{name}, right in {share} of {scores.decided} rows, mean margin {margin.mean:+.2f} points"
         if right.high < CHANCE:
-            return f"a policy would find first: {figures}"
+            return f"a policy would exploit first: {figures}"
         return f"none of these is below chance; the weakest: {figures}"
 
     def record(self) -> dict[str, Any]:

@@ -52,15 +52,15 @@ class ActorTrainer(GroupPolicyTrainer):
 
 
 class StepsTogether(TrainerCallback):
-    """Takes the critic's optimizer step where Trainer's loop takes the policy's, which it leaves out in a warm-up."""
+    """Takes the critic's optimizer step before the policy's, and skips the policy's during `critic_warmup`."""
 
     def __init__(self, trainer: ActorTrainer) -> None:
         self.trainer = trainer
 
     def on_optimizer_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Step the critic, and keep the policy's optimizer from a step without gradients.
+        """Step the critic; during its warm-up, replace the policy's optimizer, which has no gradients.
 
-        Sharding would make them up as zeros, with which weights decay and moments age.
+        Sharding would give it gradients of zero, and AdamW would decay the weights and its moments.
         """
         self.trainer.critic.step(state.global_step + 1)
         if self.trainer.is_warming_up:

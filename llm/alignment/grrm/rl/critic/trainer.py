@@ -43,8 +43,8 @@ def value_loss(
     """Return the mean over tokens of ``0.5 * max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2)``.
 
     ``values_RT`` are of the states before each token, ``old_RT`` the same under the critic that the rollout was scored
-    with, and ``returns_RT`` what they should have been, see ``grrm.algorithms.advantages.gae``. ``mask_RT`` is 1 on the
-    tokens of responses that have a reward; what stands outside it is never read.
+    with, and ``returns_RT`` their targets (``value_targets``). ``mask_RT`` is 1 on the tokens of responses that have a
+    reward; values outside it are never read.
 
     A value that has left the range has no gradient, unless it is farther from the return than the clipped one. Source:
     the clipped value loss of OpenAI Baselines' PPO2; Engstrom et al., arXiv 2005.12729, section 3. ``denominators``
@@ -54,7 +54,7 @@ def value_loss(
     Degenerate: no tokens give 0 with zero gradient.
     """
     values_RT, old_RT, returns_RT = (keep(numbers_RT, mask_RT) for numbers_RT in (values_RT, old_RT, returns_RT))
-    # Of bounds and not of the difference, whose rounding would make values within them look clipped.
+    # Clipping the value and not V - V_old: rounding of the difference would make values within the bounds look clipped.
     clipped_RT = paddle.minimum(paddle.maximum(values_RT, old_RT - clip_range), old_RT + clip_range)
     error_RT, clipped_error_RT = (values_RT - returns_RT) ** 2, (clipped_RT - returns_RT) ** 2
 
