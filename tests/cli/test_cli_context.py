@@ -40,6 +40,7 @@ def test_rank_takes_the_segments_before_a_source_from_its_rows(rank, judge):
 
 def test_rank_without_the_option_shows_no_context(rank, judge):
     rank(ROWS, "--url", judge.url, *LANGUAGES)
+    assert judge.requests
     assert not any("As context" in request["prompt"] for request in judge.requests)
 
 

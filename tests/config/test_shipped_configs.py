@@ -57,7 +57,7 @@ def test_every_shipped_file_loads(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_shipped_files_use_current_names_and_fit_on_an_editor_line(path):
+def test_shipped_files_use_current_names(path):
     assert not set(read_yaml(path)) & {"num_return_sequences", "mini_batch_size", "quant_type", "label_key"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import textwrap
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from support.stopped_clock import PATIENCE_S, eventually, stop_clock
 
 from grrm.demo.execution import StageLine, StepSeen, last_step
-from grrm.demo.processes import RewardService, is_ready
+from grrm.demo.processes import RewardService, descendants, is_ready
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import MetricsLog
 
@@ -60,10 +61,10 @@ def test_server_that_ends_is_reported_with_its_last_words(tmp_path):
 
 
 def test_server_that_never_gets_ready_is_given_up_and_stopped(tmp_path):
-    service = a_service(tmp_path, "import time; time.sleep(60)", deadline_s=0.3)
+    before, service = descendants(os.getpid()), a_service(tmp_path, "import time; time.sleep(60)", deadline_s=0.3)
     with service, pytest.raises(UserError, match=r"not ready after 0 s \(it said nothing\)"):
         service.url()
-    assert service._child is None
+    eventually(lambda: descendants(os.getpid()) <= before)
 
 
 def test_server_with_other_options_replaces_the_one_before(tmp_path):

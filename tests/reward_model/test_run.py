@@ -208,9 +208,10 @@ def test_pairs_and_groups_train_either_model(write_rows, settings, tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{"recompute": "true"}, {"bf16": "true", "fp16_opt_level": "O2"}])
-def test_trains_with_recomputation_and_in_sixteen_bits(write_rows, settings, tmp_path, changes):
+def test_a_step_with_recomputation_or_in_sixteen_bits_has_a_finite_loss(write_rows, settings, tmp_path, changes):
     train(RANKER, settings(write_rows(scored_rows(8)), max_steps="1", save_steps="1", **changes))
-    assert all(np.isfinite(line["loss"]) for line in metrics_of(tmp_path / "out") if "loss" in line)
+    (loss,) = (line["loss"] for line in metrics_of(tmp_path / "out") if "loss" in line)
+    assert np.isfinite(loss)
     load_reward_model(tmp_path / "out")
 
 

@@ -137,6 +137,7 @@ def test_rollouts_in_eight_bits_leave_training_in_float32_and_log_their_error(wo
     command = entry_command(world, tmp_path, rollout_quant_type="weight_only_int8", temperature="1.0")
     run(one_rank(command))
     lines = metrics_of(tmp_path)
+    assert lines
     assert all(1e-5 < line["logprob_gap_mean"] < 0.05 for line in lines)
     assert all(abs(line["rollout_is_mean"] - 1) < 0.05 < 1 < line["rollout_is_max"] for line in lines)
 
