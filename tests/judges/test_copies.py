@@ -76,10 +76,11 @@ def test_where_that_is_too_long_as_well_all_copies_of_the_longest_are_left_out()
     assert verdict.scores == (0.0, None, 1.0, None)
 
 
-def test_an_order_in_which_one_copy_went_unread_counts_for_none():
+def test_an_order_with_an_unreadable_reply_counts_for_no_copy():
     metrics = JudgeMetrics()
-    unread = ModelOf(lambda place, text: None)
-    assert set(judged(unread, ["a", "b", "a"], metrics, permutations=2).statuses) == {Status.JUDGE_UNPARSABLE}
+    model = ModelOf(score_all=lambda texts: [None if texts[0] == "b" else 5 - 3 * (text == "b") for text in texts])
+    assert judged(model, ["a", "b", "a"], metrics, permutations=3).scores == (5.0, 2.0, 5.0)
+    assert metrics.values()["order_failures"] == 1
 
 
 def test_the_cache_tells_apart_how_often_a_translation_was_sampled():

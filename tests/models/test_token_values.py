@@ -31,7 +31,7 @@ def model() -> TokenValueModel:
     return model
 
 
-def test_a_new_critic_says_zero_everywhere_and_learns_head_bias_and_backbone():
+def test_a_new_critic_predicts_zero_everywhere_and_its_head_has_gradients():
     model = TokenValueModel(random_policy(vocab_size=32))
     assert not values_of(model, 0).any()
     model(**lay_out(PROMPTS, RESPONSES, 0, 0).model_inputs()).sum().backward()
