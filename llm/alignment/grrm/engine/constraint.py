@@ -23,7 +23,7 @@ from grrm.errors import UserError
 MAX_CHARACTERS = 1 << 17  # of a schema
 _WAIT_S = 30.0  # for the schemas of others, and for the process
 _REMEMBERED, _COMPILED = 256, 16
-# A schema of a client cannot ask for less than itself.
+# A client's schema cannot relax its own validation.
 _OVERRIDES = {"lenient": False, "coerce_one_of": False}
 
 

@@ -132,7 +132,7 @@ class OpenAITextGenerator:
             answer for answer in answers if isinstance(answer, NoAnswer) and unanswered_because(answer) == "refused"
         ]
         if 1 < len(refused) == len(prompts):
-            raise refused[0]  # that is no matter of a prompt
+            raise refused[0]  # all prompts refused: the request or the server is wrong, not a prompt
         return _with_marks(answers)
 
     def _is_marked(self, error: NoAnswer) -> bool:

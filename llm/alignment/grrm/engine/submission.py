@@ -81,5 +81,5 @@ class SharedSequence:
     number: int
     request: Request
     key: Key
-    owner: Submission  # in whose turn it enters
+    owner: Submission  # whose turn in the queue it takes
     subscribers: list[tuple[Submission, int]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from grrm.rewards.client import RewardServerError
 from grrm.rewards.mixing import counted, failed, mix
 
 logger = logging.getLogger(__name__)
-Answer = tuple[Verdict, PartVerdict]  # a judge's own verdict, and what it is in a mixture
+Answer = tuple[Verdict, PartVerdict]  # a judge's verdict, and the same as a part of the mixture's verdict
 
 
 @dataclass

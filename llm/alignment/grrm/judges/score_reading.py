@@ -18,8 +18,8 @@ from grrm.judges.metrics import JudgeMetrics
 
 ScoreReading = Literal["text", "expected", "expected_digit"]
 Span = tuple[int, int]
-TOP_LOGPROBS = 20  # the most that servers give where nothing else is set; ten digits and what has their place
-_MINOR = 0.01  # of the probability of all scores: a `1` with less is not asked about
+TOP_LOGPROBS = 20  # the default limit of servers: ten digits, and other tokens in their place
+_MINOR = 0.01  # share of the probability of all scores, below which a `1` is not checked for `10`
 _NUMBER = r"([0-9]+)(?![0-9]|\.[0-9])"
 _OF_CANDIDATE = re.compile(rf"([A-Z])[*_`\s]*[::][*_`\s]*{_NUMBER}")
 _SINGLE = re.compile(rf"(?<![0-9.]){_NUMBER}")

@@ -88,7 +88,7 @@ class GatheredCopy:
     def fill(self) -> None:
         """Take over the policy's weights as they are now. A collective of the ranks that divide them."""
         for target, shape, part, stage in self._weights:
-            # Named, because get_tensor() does not keep what it is asked of alive.
+            # In a variable, because get_tensor() does not keep its tensor alive.
             weights = None if part is None else gathered_parameter(part)
             if stage is not None:
                 weights = from_stage(stage, weights, shape, target.dtype)

@@ -101,7 +101,7 @@ def from_hugging_face(name: str) -> Path:
 
 
 def _is_complete(folder: Path) -> bool:
-    """True when config and all weights are there, and so is what was downloaded before them."""
+    """True when config and all weights exist; other files are downloaded before the weights."""
     if not (folder / _CONFIG).is_file():
         return False
     files = _shards(folder / _INDEX) if (folder / _INDEX).is_file() else [_WEIGHTS]

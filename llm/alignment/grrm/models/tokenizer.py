@@ -15,7 +15,7 @@ from grrm.models.template_trial import MIB, SECONDS, runs_away
 
 CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
 FILES = (CONFIG_FILE, "tokenizer.json")
-WINDOW = 16  # tokens that are decoded again and again to find the next one in a text
+WINDOW = 16  # preceding tokens that are decoded again to locate the next one in a text
 
 
 def load_tokenizer(directory: str | Path) -> Any:

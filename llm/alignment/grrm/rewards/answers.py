@@ -41,7 +41,7 @@ _HASHES = re.compile(r"####[ \t]*([^\n]+)")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
 _WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|quad|displaystyle)\b|[$\s]+")
-# A name is tried only where a run of its characters begins, or goes on behind a role: once a run, not once a hyphen.
+# A match starts only at the beginning of a run of name characters, or after a role: linear time on runs of hyphens.
 _ROLE = re.compile(
     r"(?:(?<![\w'’-])|(?<=\sknight)|(?<=\sknave))(?:(?!\b[A-Z])[\w'’-])*"
     r"\b([A-Z][\w'’-]*)\s+is\s+an?\s+(knight|knave)\b",

@@ -15,8 +15,8 @@ from grrm.gqm.groups import TranslationTask
 
 FALLBACK = "prime_math"
 TRANSLATION = "translation"  # the route of rows that are translation tasks
-# By data source, in which * stands for anything; case counts, but in `grade`.
-SEED_ROUTES = {
+# RRM's routes by data source, with * as a wildcard; case-sensitive, except for `grade`.
+RRM_ROUTES = {
     "openai/gsm8k": "gsm8k",
     "*_mathverify*": "math_verify",
     "*_tinyv*": "tinyv",
@@ -34,9 +34,9 @@ RULE_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RewardRoutes:
-    """From data source to the name of a reward: by `own` routes first, then the seed's, then the fallback.
+    """From data source to the name of a reward: by `own` routes first, then RRM's, then the fallback.
 
-    Own routes are like the seed's; the first that matches holds.
+    Own routes may have wildcards as RRM's; the first that matches is used.
     """
 
     own: Mapping[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class RewardRoutes:
                 f"The data source {repr(data_source)[:200]} is not text; name one in the column data_source."
             )
         fallback = "grade" if data_source.lower().strip() == "grade" else FALLBACK
-        return _matching(self.own, data_source) or _matching(SEED_ROUTES, data_source) or fallback
+        return _matching(self.own, data_source) or _matching(RRM_ROUTES, data_source) or fallback
 
 
 def _matching(routes: Mapping[str, str], data_source: str) -> str | None:

@@ -99,7 +99,7 @@ def build_weights_check(
 
 
 class WeightsPublisher:
-    """Leaves the weights of version N in `folder`/step-N, whole or not at all; only the last two that it left stay.
+    """Leaves the weights of version N in `folder`/step-N, whole or not at all, and keeps the last two.
 
     Names and orientation are Hugging Face's.
     """

@@ -204,7 +204,7 @@ def prepare_policy(model: Any, config: RLConfig | SFTConfig | DPOConfig) -> None
 def read_split(
     config: SupervisedConfig, read: Callable[[str], Sequence[Item]], prompt_of: Callable[[Item], Hashable]
 ) -> tuple[Sequence[Item], Sequence[Item]]:
-    """(training, held-out) rows, `read` from the files of `config`; of one file, prompts stay on one side.
+    """(training, held-out) rows, `read` from the files of `config`; a split of one file shares no prompt.
 
     Raises UserError as `read`, and for a split that leaves nothing to train on.
     """

@@ -32,7 +32,7 @@ def join_tensor_ranks(model: str, rank: int, n_ranks: int) -> dict[str, Any]:
 
     Raises UserError for a model whose layers do not divide among them.
     """
-    if rank == 0:  # tells it once; the others wait for it and end with it
+    if rank == 0:  # reports the error once; the other ranks wait for this one and end with it
         check_divides(model, read_config(checkpoint_folder(model)), n_ranks)
     if not paddle.device.cuda.device_count():
         os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
