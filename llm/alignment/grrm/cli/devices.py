@@ -62,15 +62,15 @@ devices_option = option_group(
         show_default=True,
         expose_value=False,
         callback=_keep(_DEADLINE),
-        help="With --devices: seconds for a batch of a process, its first one with opening the model.",
+        help="With --devices: timeout of a batch in seconds; the first one includes opening the model.",
     ),
     click.option(
         "--devices",
         metavar="LIST",
         expose_value=False,
         callback=_keep(_DEVICES),
-        help="Share the rows out to a process on each of these GPUs, such as 0-7 or 0,2; cpu:2 is two processes "
-        "without one. Needs --out; the same command goes on after an interruption.",
+        help="Distribute the rows to one process per GPU, such as 0-7 or 0,2; cpu:2 is two processes "
+        "without GPUs. Needs --out; the same command continues after an interruption.",
     ),
     click.option("--share", type=(int, int, FILE), hidden=True, expose_value=False, callback=_keep(_SHARE)),
 )

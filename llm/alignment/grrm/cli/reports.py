@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 report_options = option_group(
     click.option("--json", "json_file", type=FILE, help="Write the results to this .json file."),
-    click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the resampling."),
+    click.option("--resamples", type=COUNT, default=1000, show_default=True, help="Bootstrap resamples."),
+    click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed of the resampling."
+    ),
 )
 
 

@@ -20,16 +20,16 @@ _DOCUMENT_KEYS = ("document", "page", "doc_id")  # the column of the project's o
 
 @click.group(cls=CommandGroup)
 def annotate() -> None:
-    """Let people annotate groups of samples, and train judges on what they say."""
+    """Export groups of samples to annotators, and import their scores as gold for judges."""
 
 
 @annotate.command("export")
 @click.argument("rows", type=FILE)
-@click.option("--page", type=FILE, help="Write one .html file that needs no network and saves what a person says.")
+@click.option("--page", type=FILE, help="Write one .html file that needs no network and saves annotations.")
 @click.option("--pearmut", type=FILE, help="Write a campaign for Pearmut, protocol cESA, as .json.")
 @click.option("--groups", "n_groups", type=COUNT, default=50, show_default=True, help="Groups to annotate.")
 @click.option(
-    "--group-size", type=click.IntRange(2, 8), default=4, show_default=True, help="Candidates of a group at most."
+    "--group-size", type=click.IntRange(2, 8), default=4, show_default=True, help="Maximum candidates per group."
 )
 @click.option(
     "--choose",
@@ -37,13 +37,13 @@ def annotate() -> None:
     type=click.Choice(["disagreement", "random"]),
     default="disagreement",
     show_default=True,
-    help="Groups that judges disagree about most, or that their only judge hardly tells apart; or any.",
+    help="Groups on which judges disagree most (one judge: with the closest scores), or random ones.",
 )
 @click.option("--score-key", "score_keys", multiple=True, help="Scores of a judge.  [default: judge_scores]")
 @click.option("--document-key", help="Column of documents.  [default: document, page or doc_id]")
-@click.option("--context", type=click.IntRange(min=0), default=2, show_default=True, help="Segments before, of ROWS.")
+@click.option("--context", type=click.IntRange(min=0), default=2, show_default=True, help="Preceding segments to show.")
 @click.option("--annotators", type=COUNT, default=1, show_default=True, help="Of the campaign; each sees all groups.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of order and choice.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
 def export_groups(
     rows: Path,
     page: Path | None,
@@ -57,10 +57,10 @@ def export_groups(
     score_keys: tuple[str, ...],
     document_key: str | None,
 ) -> None:
-    """Choose groups of ROWS and write them for people.
+    """Choose groups of ROWS and write them for annotators.
 
     ROWS is the output folder of an RL run, whose rollouts and rejudged verdicts are read, or what `grrm rank` wrote;
-    other judges' scores are columns that --score-key names, repeated for several. People do not see scores.
+    other judges' scores are columns that --score-key names, repeated for several. Annotators do not see scores.
     """
     from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.annotation.campaign import page_data, pearmut_campaign
@@ -166,7 +166,7 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
     help="Mean over annotators of the scores, or of z-scores: each brought to the mean and spread of all.",
 )
 @language_options
-@click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals.")
+@click.option("--resamples", type=COUNT, default=1000, show_default=True, help="Bootstrap resamples.")
 @click.option("--json", "json_file", type=FILE, help="Write the agreement to this .json file.")
 def import_annotations(
     files: tuple[Path, ...], out: Path, merge: str, resamples: int, json_file: Path | None, **options: Any

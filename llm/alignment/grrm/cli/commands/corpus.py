@@ -26,10 +26,10 @@ def corpus() -> None:
 @click.option("--heldout-rows", type=int, default=1000, show_default=True, help="Rows that do not occur in train.")
 @click.option("--dev-rows", type=int, default=0, show_default=True, help="Held-out rows for tuning, in dev.parquet.")
 @click.option("--languages", help="Codes separated by commas.  [default: all ten]")
-@click.option("--pairs", type=click.Choice(["hub", "all"]), default="hub", show_default=True, help="English or any.")
+@click.option("--pairs", type=click.Choice(["hub", "all"]), default="hub", show_default=True, help="hub: with English.")
 @SEED
 def phrases(out_dir: Path, languages: str | None, **settings: Any) -> None:
-    """Dates, amounts, measures and places, worded by Unicode CLDR: as many as asked for."""
+    """Dates, amounts, measures and places, generated with Unicode CLDR, in any number."""
     from grrm.data.corpora.phrases import build_phrases
 
     if languages:
@@ -41,7 +41,7 @@ def phrases(out_dir: Path, languages: str | None, **settings: Any) -> None:
 translation_options = option_group(
     click.argument("out_dir", type=FILE),
     click.option("--pairs", required=True, help="Pairs of languages, such as en-de,zh-en."),
-    click.option("--train-rows", type=int, help="Most rows for training.  [default: all that are left]"),
+    click.option("--train-rows", type=int, help="Maximum training rows.  [default: all others]"),
     click.option("--heldout-rows", type=int, help="Held-out rows for the final test.  [default: 10 % of the texts]"),
     click.option("--dev-rows", type=int, help="Held-out rows for tuning.  [default: 5 % of the texts]"),
 )

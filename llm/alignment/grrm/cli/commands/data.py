@@ -93,13 +93,13 @@ def answers(rows: Path, out: Path, data_source: str | None) -> None:
 
 @data.command()
 @FILES
-@click.option("--group-size", type=int, default=4, show_default=True, help="Translations shown together.")
-@click.option("--groups-per-row", type=int, default=1, show_default=True, help="Groups from the same samples.")
-@click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Groups with damaged references.")
-@click.option("--smaller-share", type=float, default=0.0, show_default=True, help="Groups of fewer translations.")
+@click.option("--group-size", type=int, default=4, show_default=True, help="Translations per group.")
+@click.option("--groups-per-row", type=int, default=1, show_default=True, help="Groups per row.")
+@click.option("--mixed-share", type=float, default=0.0, show_default=True, help="Share of groups with references.")
+@click.option("--smaller-share", type=float, default=0.0, show_default=True, help="Share of smaller groups.")
 @click.option("--scale", type=FILE, help="Scale of the gold scores, made with --fit-scale.  [default: chrF / 10]")
 @click.option("--fit-scale", type=FILE, help="Spread the scores evenly over these groups; write the scale here.")
-@click.option("--top-score", type=click.IntRange(1, 10), default=10, show_default=True, help="Of --fit-scale.")
+@click.option("--top-score", type=click.IntRange(1, 10), default=10, show_default=True, help="Maximum of --fit-scale.")
 @click.option("--seed", type=int, default=0, show_default=True)
 def groups(parquet: Path, out: Path, **settings: Any) -> None:
     """Form groups of sampled translations, with gold scores by chrF and analyses, for training a judge.
@@ -134,13 +134,17 @@ def sft_gqm(parquet: Path, out: Path, llama_factory: bool, **settings: Any) -> N
 @data.command()
 @FILES
 @GROUP_OPTIONS
+@click.option("--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups added.")
 @click.option(
-    "--subgroup-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Sub-groups of each."
+    "--shuffle-augment",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Shuffled orders added.",
 )
 @click.option(
-    "--shuffle-augment", type=click.IntRange(min=0), default=0, show_default=True, help="Reorderings of each."
+    "--order-only", is_flag=True, help="With prompt type score: the ground truth is the order, by all decimals."
 )
-@click.option("--order-only", is_flag=True, help="With score: the truth is the order, by all decimals.")
 @COMPAT
 @SHUFFLE_SEED
 def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
@@ -203,7 +207,7 @@ def rl_sqm(parquet: Path, out: Path, **settings: Any) -> None:
     type=click.Choice(["none", "alignment"]),
     default="none",
     show_default=True,
-    help="alignment: a line per candidate of what it has wrong, by the reference.",
+    help="alignment: a line per candidate on how it differs from the reference.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 def relative(parquet: Path, out: Path, **settings: Any) -> None:

@@ -36,7 +36,7 @@ def scorer_options(name: str, title: str, model_help: str) -> Callable[[Command]
     return option_group(
         click.option(f"--{name}", is_flag=True, help=f"Also score with {title}, in a separate environment."),
         click.option(
-            f"--{name}-env", type=FILE, default=Path(f".venv-{name}"), show_default=True, help=f"That of {title}."
+            f"--{name}-env", type=FILE, default=Path(f".venv-{name}"), show_default=True, help=f"Folder of {title}."
         ),
         click.option(f"--{name}-model", help=model_help),
     )
@@ -129,12 +129,12 @@ def _show_mt(results: Mapping[str, TranslationScores], scorers: list[str]) -> No
 
 
 NAME = click.argument("name", type=click.Choice(list(METRIC_KINDS)))
-FOLDER = click.option("--folder", type=FILE, help="Of the environment.  [default: .venv-NAME]")
+FOLDER = click.option("--folder", type=FILE, help="Folder to install to.  [default: .venv-NAME]")
 
 
 @click.group(cls=CommandGroup)
 def scorer() -> None:
-    """Install learned metrics, whose packages exclude ours, in environments of their own."""
+    """Install learned metrics, whose dependencies conflict with ours, in separate environments."""
 
 
 @scorer.command()
@@ -160,7 +160,7 @@ def install(name: str, folder: Path | None, python: str) -> None:
 @NAME
 @FOLDER
 def check(name: str, folder: Path | None) -> None:
-    """Say whether the environment of a metric is whole. Loads no model."""
+    """Say whether the environment of a metric is complete. Loads no model."""
     folder = folder or environment_of(name)
     _check(name, folder)
     click.echo(f"{METRIC_KINDS[name].title} is installed in '{folder}'")

@@ -36,7 +36,7 @@ _OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang
 @click.argument("gold", type=FILE)
 @judge_options
 @language_options
-@click.option("--name", help="Of the judge in the card.  [default: that of --judge]")
+@click.option("--name", help="Name of the judge in the card.  [default: that of --judge]")
 @click.option(
     "--scores",
     "score_files",
@@ -45,20 +45,24 @@ _OF_GOLD = ("gold_key", "pairs", "excluded", "annotators", "src_lang", "trg_lang
     help="Scores of another judge, a line per system and segment; {lp} in FILE stands for the language pair. Without "
     "FILE a metric of the test set, or a column of the rows. Repeat for several.",
 )
-@click.option("--save-scores", type=FILE, help="Write what the judge says to this file, for --scores; {lp} as there.")
+@click.option("--save-scores", type=FILE, help="Write the judge's scores to this file, for --scores; {lp} as there.")
 @click.option("--gold-key", help="Name of the human scores, or their column.  [default: mqm, or the only ones; gold]")
-@click.option("--language-pair", "pairs", multiple=True, metavar="SRC-TRG", help="Only these.  [default: all]")
+@click.option(
+    "--language-pair", "pairs", multiple=True, metavar="SRC-TRG", help="Only this pair; repeatable.  [default: all]"
+)
 @click.option("--batches", type=FILE, help="GOLD is what Appraise exports as CSV; this .json file has the texts.")
-@click.option("--reference", metavar="NAME", help="Reference of a test set, which is no system.  [default: the first]")
+@click.option("--reference", metavar="NAME", help="Reference of a test set; it is not scored.  [default: the first]")
 @click.option("--without", "excluded", multiple=True, metavar="SYSTEM", help="Leave out a system; repeat for several.")
 @click.option(
     "--annotator",
     "annotators",
     multiple=True,
     metavar="NAME",
-    help="Scores or ratings of a test set that are of one person.  [default: its ratings by rater]",
+    help="Scores or ratings of a test set by one annotator.  [default: its ratings by rater]",
 )
-@click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For intervals and significance.")
+@click.option(
+    "--resamples", type=COUNT, default=1000, show_default=True, help="Resamples, for intervals and significance."
+)
 @click.option("--out", type=FILE, help="Write the card to this .json file.")
 @click.option("--html", type=FILE, help="Write the card as a page.")
 @devices_option
@@ -82,7 +86,7 @@ def judge(
     campaign, or with --batches the scores of an Appraise campaign.
 
     The judge of --judge or --model sees all systems' translations of a source as one group; without these options only
-    --scores are compared. Beside the judges stand consensus, chrF and BLEU, sentinels that see lengths only, and the
+    --scores are compared. The card also has consensus, chrF and BLEU, sentinels that see only lengths, and the
     agreement of each annotator with the others. Judges of one cluster do not differ significantly.
     """
     from grrm.data.atomic import check_writable, write_json

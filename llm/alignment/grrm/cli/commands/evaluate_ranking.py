@@ -73,7 +73,7 @@ class Scores:
     type=click.Choice(["consensus", "none"]),
     default="consensus",
     show_default=True,
-    help="Shown beside the judges: consensus, the mean chrF to the other samples, where rows have mt_texts.",
+    help="Baseline to show: consensus, the mean chrF to the other samples, where rows have mt_texts.",
 )
 @report_options
 def ranking(

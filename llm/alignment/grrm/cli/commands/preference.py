@@ -119,7 +119,7 @@ def clean_samples(folder: Path, **settings: Any) -> None:
 def pairs(folder: Path, out: Path, mt_key: str, score_key: str, seed: int, **settings: Any) -> None:
     """Pair the best candidate of each source in FOLDER's files with the worst, where they differ enough.
 
-    OUT is a .parquet file. Tables of how many there are of each language pair are printed.
+    OUT is a .parquet file. The numbers of pairs by language are printed.
     """
     from grrm.data.preference.pairs import PairRules, write_pairs
 
@@ -158,8 +158,8 @@ def pair_instructions(parquet: Path, out: Path, tokenizer: Path | None, **settin
 @click.argument("rows", type=FILE)
 @click.argument("out", type=FILE)
 @_token_limit("Maximum tokens of prompt and translation.")
-@click.option("--src-key", default="src", show_default=True, help="What the source's columns begin with.")
-@click.option("--trg-key", default="trg", show_default=True, help="What the translation's columns begin with.")
+@click.option("--src-key", default="src", show_default=True, help="Prefix of the source's columns.")
+@click.option("--trg-key", default="trg", show_default=True, help="Prefix of the translation's columns.")
 @SHUFFLE_SEED
 def sft_instructions(rows: Path, out: Path, tokenizer: Path | None, **settings: Any) -> None:
     """Turn sentence pairs into prompt and response, with one of twenty prompt wordings each.
@@ -201,7 +201,7 @@ def _counter(folder: Path | None) -> CountTokens | None:
 def pairs_gqm(parquet: Path, out: Path, **settings: Any) -> None:
     """Turn annotated groups into pairs of the right verdict and the same with two candidates swapped.
 
-    OUT, a .parquet file, is input of run_dpo.py: the form of both is the same, so that only the judgement is learned.
+    OUT, a .parquet file, is input of run_dpo.py: both have the same format, so only the judgement is learned.
     """
     from grrm.data.converters.gqm_pairs import convert_pairs_gqm
 

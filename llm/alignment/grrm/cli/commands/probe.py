@@ -53,8 +53,10 @@ NOTES = {
     is_flag=True,
     help="Judge each group in one random order instead of that and its reverse.",
 )
-@click.option("--probe-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of rows and damages.")
-@click.option("--resamples", type=COUNT, default=1000, show_default=True, help="For the 95 % intervals.")
+@click.option(
+    "--probe-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed of rows and damages."
+)
+@click.option("--resamples", type=COUNT, default=1000, show_default=True, help="Bootstrap resamples.")
 @click.option("--out", type=FILE, help="Write the results to this .json file.")
 def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path | None, **options: Any) -> None:
     """Damage the references of ROWS in known ways, and measure how often a judge prefers the damage.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Column for the lists of scores. With another name only that one is added; `scores` is gold for training.",
 )
 @click.option(
-    "--resume", is_flag=True, help="ROWS are what an earlier run wrote: judge those that no server answered for."
+    "--resume", is_flag=True, help="ROWS is the output of an earlier run: judge only the rows that no server answered."
 )
 @devices_option
 @over_folder(lambda options: None if options["resume"] else options["score_key"])

@@ -134,7 +134,7 @@ def _shown(interval: Interval | None) -> str:
 @click.command()
 @click.argument("runs", type=FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The file to write.")
-@click.option("--groups", type=COUNT, default=2000, show_default=True, help="At most so many groups per run.")
+@click.option("--groups", type=COUNT, default=2000, show_default=True, help="Maximum groups per run.")
 def report(runs: tuple[Path, ...], out: Path, groups: int) -> None:
     """Write a page about RUN..., output folders of training runs: held-out results, curves, groups, what changed.
 

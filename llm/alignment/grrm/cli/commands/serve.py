@@ -52,13 +52,15 @@ SECONDS = FiniteRange(0, min_open=True)
 @click.option(
     "--devices",
     metavar="LIST",
-    help="A process with a copy of the model on each of these GPUs, such as 0-7 or 0,2; cpu:2 is two without one.",
+    help="One process with a copy of the model per GPU, such as 0-7 or 0,2; cpu:2 is two without GPUs.",
 )
-@click.option("--tensor-parallel", type=COUNT, help="With --devices: the layers of a copy are divided among so many.")
+@click.option("--tensor-parallel", type=COUNT, help="With --devices: processes that share each copy of the model.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients send as their API key.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with that token.")
 @click.option("--log-file", metavar="FILE", help="Log file, in addition to stderr.")
-@click.option("--log-format", type=click.Choice(("text", "json")), default="text", show_default=True, help="Of lines.")
+@click.option(
+    "--log-format", type=click.Choice(("text", "json")), default="text", show_default=True, help="Log format."
+)
 @click.option("--certfile", metavar="FILE", help="Certificate chain (PEM), enables HTTPS.")
 @click.option("--keyfile", metavar="FILE", help="Private key, if not in the same file.")
 @click.option("--allowed-host", "allowed_hosts", multiple=True, help="Host name that clients may use for this server.")
@@ -76,7 +78,7 @@ def serve(
 ) -> None:
     """Serve the checkpoint MODEL to OpenAI's clients: /v1/completions, /v1/chat/completions, /v1/models.
 
-    Requests share one batch, which each joins as it comes. SIGTERM ends the server once what it accepted is answered.
+    Requests join the running batch on arrival. After SIGTERM the server answers accepted requests, then exits.
     """
     from grrm.engine.open import open_model, prepare_paddle
     from grrm.engine.scheduler import BatchScheduler
