@@ -175,7 +175,7 @@ class BatchScheduler:
         return admitted, few if few is not None and few >= admitted.keys() else None
 
     def _few_running(self) -> set[int] | None:
-        """The sequences of small submissions that run; None where there are none, or so many that they are not few."""
+        """The running sequences of small submissions; None if there are none, or too many of them."""
         numbers = {sequence.number for sequence in self._running.values() if self._is_small(sequence.owner)}
         return numbers if is_small(len(numbers), len(self._running)) else None
 
@@ -236,7 +236,7 @@ class BatchScheduler:
         sequence.owner.n_running -= 1
 
     def _fail(self, error: BaseException) -> None:
-        """All that runs has failed, and where there is not even a session, what waits too; the rest gets a new one."""
+        """Fail all running requests, and the waiting ones if no session could be opened; the rest get a new session."""
         with self._changed:
             failed = list((self._in_flight if self._session is None else self._running).values())
             logger.error("the engine failed, and %d sequences with it", len(failed), exc_info=error)

@@ -178,7 +178,7 @@ class ServerEngine(Engine):
 
     @property
     def _usable(self) -> list[int]:
-        """The versions that rollouts may be of."""
+        """The versions of the weights that rollouts may come from."""
         return self._published[-1 - self._max_staleness :] or [_AT_START]
 
     def _verify(self, check: WeightsCheck, version: int) -> None:
@@ -200,7 +200,7 @@ class ServerEngine(Engine):
         """
         fresh, n = [url for url, has in self._versions.items() if has == version], len(requests)
         calls, deadline = self._calls([*requests] * len(fresh), [[url] for url in fresh for _ in requests])
-        wrong = (Failure.MALFORMED, Failure.REFUSED)  # in which a server says that something is
+        wrong = (Failure.MALFORMED, Failure.REFUSED)  # the server answers, but something is wrong
         answers = self._client.try_all(calls, deadline, lambda error: error.failure not in wrong)
         samples, failed = dict[str, list[Completion] | None](), dict[str, NoAnswer]()
         for i, url in enumerate(fresh):

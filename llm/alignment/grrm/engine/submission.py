@@ -33,7 +33,7 @@ Event: TypeAlias = NewTokens | Ended
 
 
 class Submission:
-    """The requests of one caller. Its events are read by one thread."""
+    """The requests of one caller. One thread reads its events."""
 
     def __init__(self, n_requests: int, cancel: Callable[[Submission, Sequence[int]], None], *, streams: bool) -> None:
         self._events: SimpleQueue[Event | BaseException] = SimpleQueue()

@@ -242,7 +242,7 @@ def _visible(start: int, lengths: Sequence[int]) -> NDArray[Any]:
 
 
 def dense_mask(attention_ranges_3BT: paddle.Tensor) -> paddle.Tensor:
-    """[B, T, T] bool: row i, column j is True where token i sees token j. Padding sees itself, which harms nobody."""
+    """[B, T, T] bool: row i, column j is True where token i sees token j. Padding sees only itself."""
     length = attention_ranges_3BT.shape[2]
     columns_T = paddle.arange(length, dtype="int32").reshape([1, 1, length])
     rows_T = columns_T.reshape([1, length, 1])

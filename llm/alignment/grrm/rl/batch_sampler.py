@@ -1,4 +1,4 @@
-"""Chooses prompts by the number of a rollout, samples batches and passes groups on to the judge, now or alongside."""
+"""Chooses prompts by the number of a rollout, samples batches, and passes groups to the judge, now or in parallel."""
 
 from __future__ import annotations
 
