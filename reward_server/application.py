@@ -97,7 +97,9 @@ class Application(ABC):
     def _account(self, response: Response) -> Response:
         route = request.url_rule.rule if request.url_rule else "other"
         self.metrics.add("grrm_requests_total", route=route, code=str(response.status_code))
-        level = logging.DEBUG if request.method == "GET" and response.status_code == 200 else logging.INFO
+        level = logging.DEBUG if request.method == "GET" else logging.INFO
+        if response.status_code >= 400:
+            level = logging.WARNING
         took_s = time.perf_counter() - g.start_s
         self.metrics.observe("grrm_request_seconds", took_s, route=route)
         response.headers[REQUEST_ID_HEADER] = request_id()

@@ -63,9 +63,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def configure_logging(log_file: str | None, log_format: str = "text") -> None:
-    """Logs to stderr and, when named, to a file. Raises UserError when the file cannot be written."""
+def configure_logging(log_file: str | None, log_format: str = "text", log_level: str = "warning") -> None:
+    """Logs to stderr from `log_level` on and, when named, to a file from "info" on.
+
+    A terminal is often shared with the trainer, whose progress a line per request would push away. Raises UserError
+    when the file cannot be written.
+    """
     handlers: list[logging.Handler] = [logging.StreamHandler()]
+    handlers[0].setLevel(log_level.upper())
     if log_file is not None:
         try:
             handlers.append(logging.FileHandler(log_file, encoding="utf-8"))

@@ -20,7 +20,7 @@ from grrm.startup import share_heap
 
 from .access import bind
 from .hosting import HostedJudge, build_hosted_judges
-from .settings import LogFormat, Settings, load_settings
+from .settings import LogFormat, LogLevel, Settings, load_settings
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -72,6 +72,11 @@ from .settings import LogFormat, Settings, load_settings
 )
 @click.option("--log-file", "--log_file", metavar="FILE", help="Log file, in addition to stderr.")
 @click.option("--log-format", type=click.Choice(get_args(LogFormat)), help="Format of the log.  [default: text]")
+@click.option(
+    "--log-level",
+    type=click.Choice(get_args(LogLevel)),
+    help="Least level on stderr; info has a line per request, as the log file has.  [default: warning]",
+)
 @click.option("--certfile", metavar="FILE", help="Certificate chain (PEM), enables HTTPS.")
 @click.option("--keyfile", metavar="FILE", help="Private key, if not in the same file.")
 @click.option("--token-file", metavar="FILE", help="File with the token that clients must send.")

@@ -36,7 +36,7 @@ def listening(settings: HttpSettings) -> Iterator[tuple[socket.socket, str | Non
 
     That may take minutes: until then early clients wait, and a port in use or a wrong file is a UserError at once.
     """
-    configure_logging(settings.log_file, settings.log_format)
+    configure_logging(settings.log_file, settings.log_format, settings.log_level)
     server_context(settings.certfile, settings.keyfile)
     token = read_token(settings.token_file, settings.token_env)
     with bind(settings.host, settings.port, token) as listener:
@@ -92,7 +92,8 @@ def _drain(front: Front, stops: _Stops, allowed_s: float) -> int:
     """Answers what was accepted; returns how many connections are still owed an answer at the end."""
     ends = time.monotonic() + allowed_s
     unanswered = front.served()
-    logger.info("stopping: %d connections are owed an answer, for which there are %g s", len(unanswered), allowed_s)
+    level = logging.WARNING if unanswered else logging.INFO
+    logger.log(level, "stopping: %d connections are owed an answer, within %g s", len(unanswered), allowed_s)
     while unanswered and stops.count < 2 and time.monotonic() < ends:
         front.turn(min(LONGEST_TURN_S, max(ends - time.monotonic(), 0.0)))
         served = front.served()

@@ -19,6 +19,7 @@ from grrm.judges.spec import Needs
 
 Count = Annotated[int, Field(ge=1)]
 LogFormat = Literal["text", "json"]
+LogLevel = Literal["info", "warning", "error"]
 SPECIAL_TOKENS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>")
 
 
@@ -34,6 +35,7 @@ class HttpSettings(BaseModel):
     allowed_hosts: list[str] = []  # names that requests may call this server by; on loopback those of loopback
     log_file: str | None = None
     log_format: LogFormat = "text"
+    log_level: LogLevel = "warning"  # of the lines on stderr; "info" has one for each request, as the log file has
     token_file: str | None = None
     token_env: str | None = None
     header_timeout_s: Annotated[FiniteFloat, Field(gt=0)] = 10.0  # from the first byte of a request to its last header

@@ -56,7 +56,7 @@ def test_an_untrained_checkpoint_is_hosted_and_no_score_is_made_up(checkpoint):
 @pytest.mark.slow
 def test_fastdeploy_hosts_a_checkpoint_and_the_servers_log_goes_on(checkpoint):
     options = ["--judge", "gqm", "--model", str(checkpoint), "--judge-option", "max_new_tokens=8"]
-    options += ["--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=900"]
+    options += ["--log-level", "info", "--backend", "fastdeploy", "--fastdeploy-option", "max_model_len=900"]
     with reward_server(*options, stderr=subprocess.PIPE, **with_fastdeploy()) as (process, url):
         assert requests.get(f"{url}/readyz", timeout=120).status_code == 200
         assert statuses_of(post(url, BODY, "/v1/score")) == [("judge_unparsable", None)] * 3

@@ -76,7 +76,7 @@ def test_log_lines_name_the_request_and_have_none_of_its_texts(monkeypatch, tmp_
     assert [entry["request_id"] for entry in entries] == [log_id for log_id in ids for _ in range(2)]
     failed, answered = entries[:2]
     assert "out of memory" in failed["exception"]
-    assert answered == answered | {"method": "POST", "route": "/v1/score", "status": 500, "level": "INFO"}
+    assert answered == answered | {"method": "POST", "route": "/v1/score", "status": 500, "level": "WARNING"}
     assert "secret" not in "\n".join(lines())
 
 
@@ -86,6 +86,21 @@ def test_text_lines_name_the_request_too(monkeypatch, tmp_path):
     logging.getLogger("else").warning("outside")
     assert "[body-id] POST /v1/score 200" in lines()[0]
     assert "else [-] outside" in lines()[1]
+
+
+@pytest.mark.parametrize("log_level", ["info", "warning", "error"])
+def test_stderr_has_refusals_alone_unless_more_is_asked_for_and_the_file_every_answer(
+    monkeypatch, tmp_path, capsys, log_level
+):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    configure_logging(str(tmp_path / "log"), log_level=log_level)
+    client = make_client()
+    client.post("/v1/score", json=score_body(request_id="scored"))
+    client.post("/v1/score", json={})
+    client.get("/metrics")
+    shown = [line.split("] ")[1].split()[2] for line in capsys.readouterr().err.splitlines()]
+    assert shown == {"info": ["200", "422"], "warning": ["422"], "error": []}[log_level]
+    assert re.findall(r"/v1/score (\d+)", (tmp_path / "log").read_text()) == ["200", "422"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,13 @@ SECONDS = FiniteRange(0, min_open=True)
 @click.option(
     "--log-format", type=click.Choice(("text", "json")), default="text", show_default=True, help="Log format."
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(("info", "warning", "error")),
+    default="warning",
+    show_default=True,
+    help="Least level on stderr; info has a line per request, as the log file has.",
+)
 @click.option("--certfile", metavar="FILE", help="Certificate chain (PEM), enables HTTPS.")
 @click.option("--keyfile", metavar="FILE", help="Private key, if not in the same file.")
 @click.option("--allowed-host", "allowed_hosts", multiple=True, help="Host name that clients may use for this server.")
