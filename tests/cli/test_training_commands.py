@@ -48,7 +48,7 @@ def test_several_processes_are_those_of_paddles_launcher(monkeypatch, world: Tin
     (command,) = became
     logs = str(tmp_path / "out" / "rank-logs")
     options = ["--log_level", "WARNING", "--nproc_per_node", "2", "--log_dir", logs]
-    assert command[3 : 5 + len(options)] == ["-m", "paddle.distributed.launch", *options]
+    assert command[3 : 5 + len(options)] == ["-m", "grrm.cli.launcher", *options]
     assert Path(command[5 + len(options)]).resolve() == Path(script).resolve()
     assert command[6 + len(options) :] == words
 
@@ -103,6 +103,46 @@ def test_two_processes_train_and_end_with_their_status(world: TinyWorld, tmp_pat
     told, _ = refused.communicate(timeout=600)
     assert refused.returncode == 2
     assert "error: " in told
+
+
+SENTENCE = "error: 2 mistakes\n  one: mend it\n  two: mend that\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fails", "status", "ending"),
+    [
+        ("rank == 0", 3, SENTENCE),
+        ("rank == 1", 3, SENTENCE),
+        ("True", 3, SENTENCE),
+        (
+            "rank == 1 and 1 / 0",
+            1,
+            "ZeroDivisionError: division by zero\nerror: rank 1 ended with status 1: its log is {}\n",
+        ),
+        (
+            "rank == 1 and os.kill(os.getpid(), 9)",
+            -9,
+            "error: rank 1 ended by SIGKILL, as where memory runs out: its log is {}\n",
+        ),
+        ("False", 0, ""),
+    ],
+)
+def test_the_output_of_several_processes_ends_with_why_one_failed(tmp_path: Path, fails, status, ending):
+    script, logs = tmp_path / "script.py", tmp_path / "logs"
+    failing = f"if {fails}:\n    sys.exit(print({SENTENCE!r}, end='', file=sys.stderr, flush=True) or 3)\n"
+    sleep = "if rank == 0:\n    time.sleep(5)\n"  # the other rank may end first
+    script.write_text(
+        f"import os, sys, time\nrank = int(os.environ['PADDLE_TRAINER_ID'])\nprint('begun')\n{failing}{sleep}"
+    )
+    command = [sys.executable, "-m", "grrm.cli.launcher", "--log_level", "WARNING", "--nproc_per_node", "2"]
+    command += ["--log_dir", str(logs), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=600, check=False)
+    assert done.returncode == status % 256
+    assert done.stdout == "begun\n"
+    assert "LAUNCH" not in done.stderr
+    assert (done.stdout + done.stderr).count("error: ") == (status != 0)
+    assert done.stderr.endswith(ending.format(logs / "workerlog.1"))
 
 
 @pytest.mark.slow

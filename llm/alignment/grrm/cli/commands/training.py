@@ -21,7 +21,7 @@ STAGES = {
     "reward": "Training of a reward model with a value head.",
 }
 # Without its settings and hints, 40 lines before the first of the run; PADDLE_LOG_LEVEL brings them back.
-_LAUNCHER = ["-W", "ignore:No ccache found", "-m", "paddle.distributed.launch", "--log_level", "WARNING"]
+_LAUNCHER = ["-W", "ignore:No ccache found", "-m", "grrm.cli.launcher", "--log_level", "WARNING"]
 _HELP = """{summary}
 
 CONFIG is an argument file, such as those of llm/config/qwen. Each --key value replaces what it says of that key; see

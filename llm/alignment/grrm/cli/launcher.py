@@ -1,0 +1,70 @@
+"""Paddle's launcher, whose output ends with why a rank failed: `python -m grrm.cli.launcher`, with the same options.
+
+Paddle's own shows the first rank's log as it grows, then the command line of the rank that failed, and 3,000 characters
+of that rank's log, which have mostly been shown. Its status is that of the first rank, even of one that it has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from functools import partialmethod
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paddle.distributed.launch.job.container import Container
+from paddle.distributed.launch.main import launch
+
+from grrm.entry import NEXT_LINE
+
+_LINES = 30  # of a log, in which a traceback usually fits
+
+
+class _Output:
+    """stdout, except for the sentences of a rank that fails, which are for the end."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def write(self, line: str) -> None:
+        """Show a line of the first rank's log, or keep it."""
+        if line.startswith("error: ") or (self.sentences and line.startswith(NEXT_LINE[1:])):
+            self.sentences.append(line)
+        else:
+            sys.stdout.write(line)
+
+
+def main() -> NoReturn:
+    """Start the ranks, wait for them, and exit with 0 or the status of the rank that failed."""
+    output = _Output()
+    failed: list[Any] = []
+    Container.logs = partialmethod(Container.logs, output)
+    Container.tail = lambda rank: failed.append(rank)
+    logging.getLogger("LAUNCH").addFilter(lambda record: not record.getMessage().startswith("Container failed"))
+    status: Any = 0
+    try:
+        launch()
+    except SystemExit as end:
+        status = end.code
+    sys.stdout.flush()
+    print(end_of(failed[0]) if failed else "".join(output.sentences), end="", file=sys.stderr, flush=True)
+    sys.exit(failed[0].exit_code if failed else status)
+
+
+def end_of(rank: Any) -> str:
+    """The sentence with which a rank (Paddle's Container) failed, or the last lines of its log where it had none."""
+    lines = Path(rank.outfile).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-_LINES:]
+    sentences = [position for position, line in enumerate(lines) if line.startswith("error: ")]
+    if sentences and rank.exit_code > 0:
+        return "".join(lines[sentences[-1] :])
+    how = f"with status {rank.exit_code}"
+    if rank.exit_code < 0:
+        name = signal.Signals(-rank.exit_code).name
+        how = f"by {name}" + (", as where memory runs out" if name == "SIGKILL" else "")
+    shown = lines if rank.rank else []  # those of the first rank have been shown
+    return "".join([*shown, f"error: rank {rank.rank} ended {how}: its log is {rank.outfile}\n"])
+
+
+if __name__ == "__main__":
+    main()
