@@ -14,16 +14,19 @@ from grrm.tracking.metrics_log import MetricsLog, read_metrics
 from grrm.tracking.run_record import MANY_FAILURES, REMEDIES, RunRecord
 
 
-def test_steps_come_back_in_order_with_null_for_what_is_not_finite(tmp_path):
+def test_steps_come_back_in_order_with_null_for_what_is_not_finite(tmp_path, caplog):
     log = MetricsLog(tmp_path)
     log.log(1, {"loss": np.float32(0.5), "kl": None})
     log.log(2, {"loss": float("nan"), "kl": 0.25, "step": 99})
     log.log(3, {"loss": 0.25})
+    log.log(4, {"loss": float("inf")})
+    assert [record.getMessage() for record in caplog.records] == ["loss is nan: written as null, now and later"]
     records = read_metrics(tmp_path)
     assert records == [
         {"step": 1, "loss": 0.5, "kl": None},
         {"step": 2, "loss": None, "kl": 0.25},
         {"step": 3, "loss": 0.25},
+        {"step": 4, "loss": None},
     ]
 
 

@@ -91,9 +91,10 @@ class StepMetrics:
 
 
 def rollout_metrics(experience: Experience) -> dict[str, float]:
-    """Rewards, scores, measures, lengths, statuses and zero-variance groups; NaN where nothing was scored.
+    """Rewards (NaN where there are none), scores, measures, lengths, statuses and zero-variance groups.
 
-    A server of the row protocol gives rewards and no verdicts: there is no `score_mean` then, and every row is scored.
+    There is no `score_mean` without scores: of a judge that only ranks, or a server of the row protocol, which gives
+    rewards and no verdicts, so that every row is scored.
     Statuses, unparsable replies of the judge and zero-variance groups are counted over all generated groups, the rest
     over the groups used for training: dynamic sampling rejects groups with equal rewards.
 
@@ -116,7 +117,7 @@ def rollout_metrics(experience: Experience) -> dict[str, float]:
     return {
         "reward_mean": reward_mean,
         "reward_std": reward_std,
-        **({"score_mean": _mean(scores)} if verdicts else {}),
+        **_mean("score_mean", scores),
         **_measure_means(groups),
         **part_metrics(verdicts),
         **source_metrics(groups),
@@ -147,7 +148,7 @@ def _judge_cost(groups: Sequence[Scored], judge_s: float | None) -> dict[str, fl
     tokens = [float(verdict.tokens) for verdict in verdicts]
     return {
         **({} if judge_s is None else {"judge_ms_a_group": 1e3 * judge_s / len(groups)}),
-        **({"judge_tokens_a_group": _mean(tokens)} if any(verdict.attempts for verdict in verdicts) else {}),
+        **(_mean("judge_tokens_a_group", tokens) if any(verdict.attempts for verdict in verdicts) else {}),
     }
 
 
@@ -160,14 +161,15 @@ def _hidden_share(seconds: Mapping[str, float]) -> dict[str, float]:
 def _measure_means(groups: Sequence[Scored]) -> dict[str, float]:
     """`NAME_mean` of every measure of the reward stage, over the samples that have it."""
     measures = [scored.judged.measures for scored in groups]
-    return {
-        f"{name}_mean": _mean([value for of_group in measures for value in of_group.get(name, ()) if value is not None])
-        for name in sorted({name for of_group in measures for name in of_group})
-    }
+    metrics: dict[str, float] = {}
+    for name in sorted({name for of_group in measures for name in of_group}):
+        values = [value for of_group in measures for value in of_group.get(name, ()) if value is not None]
+        metrics |= _mean(f"{name}_mean", values)
+    return metrics
 
 
 def part_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """Of each judge of a mixture, by its name: `part/NAME/score_mean` of its own scores (NaN without any), the shares
+    """Of each judge of a mixture, by its name: `part/NAME/score_mean` of its own scores, if it gave any, the shares
     of groups that it did not count in (`frac_left_out`) and that its fallback answered for (`frac_fell_back`), and the
     share of candidates with each status that carries no score. Nothing without a mixture."""
     columns: dict[str, list[PartVerdict]] = {}
@@ -179,7 +181,7 @@ def part_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
         statuses = Counter(status for part in parts for status in part.statuses)
         n_candidates = max(sum(statuses.values()), 1)
         metrics |= {
-            f"part/{name}/score_mean": _mean([score for part in parts for score in part.scores if score is not None]),
+            **_mean(f"part/{name}/score_mean", [score for part in parts for score in part.scores if score is not None]),
             f"part/{name}/frac_left_out": sum(not part.counts for part in parts) / len(parts),
             f"part/{name}/frac_fell_back": sum(part.fell_back for part in parts) / len(parts),
             **{
@@ -205,8 +207,8 @@ def source_metrics(groups: Sequence[Scored]) -> dict[str, float]:
         metrics |= {
             f"data/{name}/frac_groups": len(members) / len(groups),
             f"data/{name}/reward_mean": mean_reward(members)[0],
-            f"data/{name}/frac_unscored": _mean([float(not status.is_scored) for status in statuses]),
-            f"data/{name}/response_length_mean": _mean(lengths),
+            **_mean(f"data/{name}/frac_unscored", [float(not status.is_scored) for status in statuses]),
+            **_mean(f"data/{name}/response_length_mean", lengths),
         }
     return metrics
 
@@ -219,5 +221,6 @@ def _rejected_shares(groups: Sequence[Scored]) -> dict[str, float]:
     return {f"rejected/{reason}": count / n_replies for reason, count in sorted(reasons.items())}
 
 
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values)) if values else float("nan")
+def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
+    """The mean as metric `name`; no metric without values."""
+    return {name: float(np.mean(values))} if values else {}

@@ -26,13 +26,15 @@ class StepLines:
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
         self.path = path
+        self._reported: set[str] = set()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             _drop_from(path, first_step)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write one line per record; NaN and infinities become null, with a warning that names the field."""
-        lines = [json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records]
+        """Write one line per record; NaN and infinities become null, with a warning of each field's first."""
+        values = [finite(record, reported=self._reported) for record in records]
+        lines = [json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values]
         with self.path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
 
@@ -52,16 +54,22 @@ def _lines_and_records(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
                 yield line, _parse(line, path, number)
 
 
-def finite(value: Any, field: str = "") -> Any:
-    """`value` with every NaN or infinity, however deep, replaced by None; numpy scalars become Python's."""
+def finite(value: Any, field: str = "", reported: set[str] | None = None) -> Any:
+    """`value` with every NaN or infinity, however deep, replaced by None; numpy scalars become Python's.
+
+    A warning names each such field once; `reported` holds those of earlier calls.
+    """
+    reported = set() if reported is None else reported
     if isinstance(value, Mapping):
-        return {key: finite(item, f"{field}.{key}" if field else str(key)) for key, item in value.items()}
+        return {key: finite(item, f"{field}.{key}" if field else str(key), reported) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item, field) for item in value]
+        return [finite(item, field, reported) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
-        logger.warning("%s is %s: written as null", field, value)
+        if field not in reported:
+            reported.add(field)
+            logger.warning("%s is %s: written as null, now and later", field, value)
         return None
     return value
 
@@ -99,7 +107,7 @@ class MetricsLog(StepLines):
         super().__init__(Path(folder) / FILE_NAME, first_step)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append one line; a value that is not finite is written as null, with a warning."""
+        """Append one line; a value that is not finite is written as null, with a warning the first time."""
         self.append([{"step": int(step), **{key: value for key, value in metrics.items() if key != "step"}}])
 
 
