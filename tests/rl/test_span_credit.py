@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from grrm.judges.spans import SpansJudge
 from grrm.judges.text_metric import TextMetricJudge
 from grrm.models.tokenizer import _prefix_spans, encoder, load_tokenizer, response_decoder, sampled_spans
 from grrm.rewards.failure_policy import FailurePolicy
+from grrm.rewards.group_filter import informative_groups
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.replay import replay
 from grrm.rl.reward_stage import RewardStage, reward
@@ -130,6 +132,17 @@ def test_severities_are_logged_as_a_measure_of_the_marked_responses(tokenizer):
     measure = scored.judged.measures["span_severity"]
     assert measure == [float(row.mean()) for row in scored.judged.severities]
     assert measure[1] == 0.0 < measure[0]
+
+
+@pytest.mark.parametrize("reads_spans", [True, False])
+def test_a_group_of_equal_scores_has_a_signal_where_the_rule_reads_its_error_spans(tokenizer, reads_spans):
+    rolled = rolled_texts(tokenizer, ["two cats", "two dogs"])
+    spans = ([ErrorSpan(4, 8, "major")], [ErrorSpan(0, 3, "major")])
+    for verdict, has_signal in ((marked(*spans), reads_spans), (marked([], []), False)):
+        judge = SimpleNamespace(name="j", judge=lambda groups, verdict=verdict: [verdict])
+        credit = SpanCredit(sampled_spans(tokenizer), WEIGHTS, "j") if reads_spans else None
+        (scored,) = reward(RewardStage(judge, ShapingConfig(), FailurePolicy(), credit), [rolled])
+        assert informative_groups([scored.shaped], rollout_n=2) == [0] * has_signal
 
 
 @pytest.mark.parametrize("judge", [SpansJudge(), TextMetricJudge()], ids=["spans", "chrf"])

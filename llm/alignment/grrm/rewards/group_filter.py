@@ -1,4 +1,4 @@
-"""Dynamic sampling: which groups carry a signal, and why the others do not.
+"""Dynamic sampling: which groups carry a signal, in rewards or error spans, and why the others do not.
 
 Equality is decided on rewards before length penalties and exactly, never through a float standard deviation: a
 length penalty would make a group of equal scores look informative, and 0.1 + 0.1 + 0.1 over 3 need not be 0.1.
@@ -19,7 +19,7 @@ from grrm.rewards.shaping import ShapedRewards
 class GroupSignal(str, Enum):
     """Ability of a group to move the policy, and the cause of its absence."""
 
-    INFORMATIVE = "informative"  # at least two different rewards before length penalties
+    INFORMATIVE = "informative"  # at least two different rewards before length penalties, or error spans to learn from
     EQUAL_SCORES = "equal_scores"  # different translations, one score
     IDENTICAL = "identical"  # one distinct translation
     ALL_FAILED = "all_failed"  # nothing but the fixed penalty
@@ -32,7 +32,7 @@ def classify_group(shaped: ShapedRewards) -> GroupSignal:
     if shaped.dropped:
         return GroupSignal.DROPPED
     values = [value for value in shaped.before_penalties if value is not None]
-    if len(set(values)) > 1:
+    if len(set(values)) > 1 or shaped.has_errors:
         return GroupSignal.INFORMATIVE
     n_distinct_scored = shaped.statuses.count(Status.SCORED)
     if Status.SINGLE_CANDIDATE in shaped.statuses or (n_distinct_scored == 1 and Status.DUPLICATE in shaped.statuses):

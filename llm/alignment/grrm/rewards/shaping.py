@@ -68,6 +68,7 @@ class ShapedRewards:
     judged: the scaled scores before penalties, None without a score.
     penalties: amounts >= 0 that were subtracted; 0 without a score, unless such a row pays for its length.
     filled: substitutes for missing scores, before penalties; rows with None paid no penalty.
+    has_errors: tokens of a row with a reward are in error spans, which the advantage rule reads beside the rewards.
     """
 
     rewards: tuple[float | None, ...]
@@ -76,6 +77,7 @@ class ShapedRewards:
     statuses: tuple[Status, ...]
     dropped: bool = False
     filled: tuple[float | None, ...] | None = None
+    has_errors: bool = False
 
     @property
     def before_penalties(self) -> tuple[float | None, ...]:

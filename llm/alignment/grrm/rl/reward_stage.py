@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -52,7 +52,9 @@ class Rewarder(ABC):
     def shape(self, judged: Judged) -> ShapedRewards:
         """The rewards of a judged group. Raises RewardFailure when the failure policy says abort."""
         if judged.verdict is not None:
-            return shape_rewards(judged.rolled.group, judged.verdict, self.shaping, self.policy)
+            shaped = shape_rewards(judged.rolled.group, judged.verdict, self.shaping, self.policy)
+            rows = zip(shaped.rewards, judged.severities or (), strict=False)
+            return replace(shaped, has_errors=any(reward is not None and row_T.any() for reward, row_T in rows))
         sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
         penalties = tuple(overlong_penalty(candidate.n_tokens, self.shaping.overlong) for candidate in candidates)
         rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))

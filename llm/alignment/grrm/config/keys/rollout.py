@@ -186,7 +186,9 @@ class BatchConfig(Section):
         -1, "prompts per optimizer step", means="-1: global_batch_size", unit="prompts", aliases=("mini_batch_size",)
     )
     update_iters: int = key(1, "passes over each rollout", unit="passes", ge=1)
-    dynamic_sampling: bool = key(False, "replace groups with equal rewards by sampling further prompts")
+    dynamic_sampling: bool = key(
+        False, "replace groups with equal rewards (for rules of error spans: and none) by sampling further prompts"
+    )
     global_gen_batch_size: int = key(
         -1, "prompts per generation pass of dynamic_sampling", means="-1: global_batch_size", unit="prompts"
     )
