@@ -65,6 +65,20 @@ def test_a_task_that_was_cut_short_is_not_taken_for_a_reference(tmp_path: Path) 
         PromptDataset(path, encode, 500)
 
 
+@pytest.mark.parametrize("response", ["```\nHallo\n```", "Hi is a greeting.\n```text\nHallo\n```\n"])
+def test_a_response_to_learn_is_not_taken_for_a_reference(tmp_path: Path, response: str) -> None:
+    path = _write(tmp_path / "sft.jsonl", _row(render_prompt(TASK, "codeblock-think"), response))
+    with pytest.raises(
+        UserError, match=r"line 1: 'tgt' is not .*`grrm data convert --to rl` writes, not that of --to sft"
+    ):
+        PromptDataset(path, encode, 500)
+    (item,) = PromptDataset(path, encode, 500, any_task=True)
+    assert (item.label, has_reference(item.task)) == (response, False)
+    about_code = TranslationTask("Type `x`", "en", "de", response.strip())
+    path = _write(tmp_path / "plain.jsonl", _row(render_prompt(about_code, "Tower"), response))
+    assert PromptDataset(path, encode, 500)[0].task == about_code
+
+
 def test_over_long_prompts_are_left_out_and_counted_never_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = _write(tmp_path / "x.jsonl", _row("abc"), _row("abcd"), _row("ab"))
     with caplog.at_level(logging.WARNING):

@@ -17,7 +17,7 @@ from grrm.data.layouts.text_files import json_object, lines_of
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.gqm.mt_prompts import recover_mt_task
+from grrm.gqm.mt_prompts import is_block_response, recover_mt_task
 
 logger = logging.getLogger(__name__)
 
@@ -143,8 +143,8 @@ class PromptDataset(TokenizedRows[PromptItem]):
         if self._any_task:
             return TranslationTask(prompt, "", "", tgt)
         raise UserError(
-            f"{response_key!r} is not a translation task in JSON, nor does it follow a translation prompt, whose "
-            "reference it could be; make the file with the src/tgt converter of this package, or have a server of "
+            f"{response_key!r} is not a translation task in JSON, nor the plain reference of a translation prompt; "
+            "give the file that `grrm data convert --to rl` writes, not that of --to sft, or have a server of "
             "reward_protocol paddlenlp reward such rows"
         )
 
@@ -203,11 +203,14 @@ def shared_ids(encode: Encode) -> Encode:
 
 
 def translation_task(prompt: str, tgt: str) -> TranslationTask | None:
-    """The task in `tgt`, or in a translation prompt whose plain reference `tgt` is; None where there is none."""
+    """The task in `tgt`, or in a translation prompt whose plain reference `tgt` is; None where there is none.
+
+    A response to learn, with a code block, is no reference: translations would be compared with the block's fence.
+    """
     task = parse_tgt(tgt)
     if task is not None or (tgt.lstrip().startswith("{") and '"source"' in tgt):  # a task that is damaged
         return task
-    recovered = recover_mt_task(prompt)
+    recovered = None if is_block_response(prompt, tgt) else recover_mt_task(prompt)
     return None if recovered is None else TranslationTask(*recovered, reference=tgt.strip() or None)
 
 

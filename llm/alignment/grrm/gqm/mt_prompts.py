@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.languages import LANG_NAMES, display_name, language_code
-from grrm.gqm.prompts import fenced
+from grrm.gqm.prompts import FENCE, fenced
 
 _SSR_PREAMBLE = (
     "<|startoftext|>A conversation between User and Assistant. The User asks a question, and the Assistant solves it. "
@@ -104,6 +104,11 @@ def prompt_type_of(prompt_text: str) -> str | None:
             if mt_prompt(*task, prompt_type) in prompt_text:
                 return prompt_type
     return None
+
+
+def is_block_response(prompt_text: str, text: str) -> bool:
+    """True for a text that ends with a code block, which a prompt of `codeblock-think` asks for."""
+    return text.rstrip().endswith(FENCE) and prompt_type_of(prompt_text) == "codeblock-think"
 
 
 def _between(text: str, head: re.Pattern[str], end: re.Pattern[str]) -> tuple[re.Match[str], str] | None:
