@@ -83,7 +83,8 @@ def test_a_judge_that_says_nothing_readable_gives_statuses_and_no_numbers(origin
     assert found[1]["judge_statuses"] == ["judge_unparsable", "unparsable_candidate", "judge_unparsable"]
     assert [row["judge_attempts"] for row in found] == [2, 2]
     assert [row["judge_rejections"] for row in found] == [["truncated"] * 2] * 2
-    assert "replies that could not be read: truncated 4\n" in done.stderr
+    assert "replies that could not be read: truncated 4; 2 of 2 groups are without a verdict, one for '" in done.stderr
+    assert "': raise --max-new-tokens\n" in done.stderr
     assert [row["scores"] for row in found] == [row["scores"] for row in ROWS]
     assert "judge_unparsable 4, unparsable_candidate 1" in done.stderr
 

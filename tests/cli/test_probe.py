@@ -26,6 +26,15 @@ def of_four(groups):
         for group in groups
     ]
 
+def babbling(groups):
+    verdicts = silent(groups)
+    reads = [True, *[False] * (len(groups) - 1)] if groups[0].task.trg_lang == "de" else [False] * len(groups)
+    return [
+        Verdict((Status.SCORED,) * len(v.scores), (5.0,) * len(v.scores)) if read
+        else Verdict(v.statuses, v.scores, None, "A" * 500 + " is better, I\\nthink", rejections=("malformed_scores",))
+        for v, read in zip(verdicts, reads)
+    ]
+
 def silent(groups):
     return [Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE) for group in groups]
 """
@@ -85,6 +94,19 @@ def test_a_judge_of_groups_of_four_needs_groups_of_four(rows):
     assert "needs --group-size" in pairs
     assert "needs --group-size" not in fours
     assert "tied: 100.0 %" in fours
+
+
+def test_replies_that_cannot_be_read_are_counted_and_one_is_shown_with_the_remedy(rows):
+    words = ["--judge", f"{rows.with_name('own.py')}:babbling", "--rows", 12, "--probe", "preamble"]
+    end = repr("…" + ("A" * 160 + " is better, I\nthink")[-160:])
+    sentence = "replies that could not be read: malformed_scores {0}; {0} of 24 groups are without a verdict, one for "
+    sentence += f"{end}: see that --prompt-type and --chat-template are those of the model's training"
+    assert sentence.format(23) in probe(rows, *words).stderr
+    told = refusal("probe", rows, *words, "--trg-lang", "fr")
+    assert (
+        told
+        == f"judge {rows.with_name('own.py')}:babbling has scored nothing (judge_unparsable 48): {sentence.format(24)}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from grrm.cli.options import COUNT, FILE, option_group
+from grrm.gqm.groups import Status
 
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
 
+_SHOWN = 160  # characters of a reply, at its end, where a verdict is
 
 report_options = option_group(
     click.option("--json", "json_file", type=FILE, help="Write the results to this .json file."),
@@ -32,6 +35,28 @@ def mean_and_interval(interval: Interval | None, digits: int) -> tuple[str, str]
 def percent(share: float | None) -> str:
     """A share as a cell of the table."""
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def unread_replies(
+    statuses: Sequence[Sequence[str]], rejections: Sequence[Sequence[str]], replies: Sequence[str]
+) -> str | None:
+    """Return how many of a judge's replies could not be read and why, the end of one, and the remedy; None without any.
+
+    Each list has an item for each group: the statuses, the reasons of its unreadable replies, and its last reply.
+    """
+    reasons = Counter(reason for of_group in rejections for reason in of_group)
+    if not reasons:
+        return None
+    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    sentence = f"replies that could not be read: {counts}"
+    unread = [reply for reply, own in zip(replies, statuses, strict=True) if Status.JUDGE_UNPARSABLE in own]
+    if not unread:
+        return sentence  # others that were drawn instead could
+    shown = repr(f"{'…' * (len(unread[0]) > _SHOWN)}{unread[0][-_SHOWN:]}")
+    remedy = "see that --prompt-type and --chat-template are those of the model's training"
+    if reasons.most_common(1)[0][0] == "truncated":
+        remedy = "raise --max-new-tokens"
+    return f"{sentence}; {len(unread)} of {len(replies)} groups are without a verdict, one for {shown}: {remedy}"
 
 
 def judge_cost(n_groups: int, seconds: float, before: Mapping[str, float], after: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import over_devices
-from grrm.cli.reports import judge_cost
+from grrm.cli.reports import judge_cost, unread_replies
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 
@@ -86,10 +86,9 @@ def _judged(
     _tell_of_unanswered(columns["judge_statuses"], remedy)
     counts = Counter(status for statuses in columns["judge_statuses"] for status in statuses)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
-    rejections = Counter(reason for reasons in columns["judge_rejections"] for reason in reasons)
-    if rejections:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(rejections.items()))
-        click.echo(f"replies that could not be read: {reasons}", err=True)
+    unread = unread_replies(*(columns[f"judge_{name}"] for name in ("statuses", "rejections", "response")))
+    if unread:
+        click.echo(unread, err=True)
     agreement = metrics.mean_agreement()
     if agreement is not None:
         n_groups = int(metrics.values()["agreement_groups"])

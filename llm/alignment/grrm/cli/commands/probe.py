@@ -12,7 +12,7 @@ import click
 
 from grrm.cli.judge_options import explicit_judge_settings, judge_opener, judge_options
 from grrm.cli.options import COUNT, FILE, language_options, refuse_ineffective
-from grrm.cli.reports import judge_cost, mean_and_interval, percent
+from grrm.cli.reports import judge_cost, mean_and_interval, percent, unread_replies
 from grrm.entry import read_assignments
 from grrm.errors import UserError, require_known
 
@@ -159,9 +159,17 @@ def _judged(
         verdicts = judge_in_batches(judge, groups, batch_rows, lambda done, _: progress.update(done))
     click.echo(judge_cost(len(groups), time.perf_counter() - start_s, before, metrics.values()), err=True)
     statuses = Counter(status for verdict in verdicts for status in verdict.statuses)
+    unread = unread_replies(
+        [verdict.statuses for verdict in verdicts],
+        [verdict.rejections for verdict in verdicts],
+        [verdict.analysis for verdict in verdicts],
+    )
     if not any(status.is_scored for status in statuses):
         counts = ", ".join(f"{status.value} {count}" for status, count in statuses.most_common())
-        raise UserError(f"judge {judge.name} has scored nothing ({counts}): mend the cause and probe it again")
+        cause = unread or "mend the cause and probe it again"
+        raise UserError(f"judge {judge.name} has scored nothing ({counts}): {cause}")
+    if unread:
+        click.echo(unread, err=True)
     return verdicts
 
 
