@@ -27,6 +27,7 @@ from grrm.cli.records import (
     text,
     text_or_none,
     texts,
+    usable_rows,
 )
 from grrm.cli.results import json_line, result_sink, show_table
 from grrm.errors import UserError
@@ -134,6 +135,17 @@ def test_a_value_of_the_wrong_kind_is_named(check, value):
 def test_the_row_that_is_named_is_the_first_that_is_wrong():
     with pytest.raises(UserError, match="row 2"):
         records({"a": "b"}, {"a": 3}, {"a": 4}).column("a", text, "right")
+
+
+def test_of_bad_rows_alike_one_is_described_and_others_are_counted(caplog):
+    records = Records("file", [{"n": 1}, {"n": "x"}, {}, *({"n": f"y{i}"} for i in range(12)), {}])
+    usable = usable_rows(records, [("n", count, "a number of tokens")], "not judged")
+    assert (usable.numbers, usable.reasons_summary()) == ([1], "13 x n is not a number of tokens, 2 x n is missing")
+    assert [record.getMessage() for record in caplog.records] == [
+        "not judged: file row 2: column n holds 'x'; it must be a number of tokens "
+        "(and 12 more: 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, …)",
+        "not judged: file row 3: column n is missing; it must be a number of tokens (and 1 more: 16)",
+    ]
 
 
 def test_a_column_that_is_missing_is_called_missing():

@@ -21,7 +21,7 @@ from grrm.gqm.languages import display_name
 
 logger = logging.getLogger(__name__)
 _ADVICE = re.compile(r"[,;]| \(")  # what a value must be ends here, how to get it begins
-_SHOWN_COLUMNS = 8
+_SHOWN_COLUMNS, _SHOWN_ROWS = 8, 10
 T = TypeVar("T")
 ReadLine = Callable[[str], Row]  # raises ValueError that says what is wrong with the line
 
@@ -107,7 +107,7 @@ class Usable:
 
 
 def usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left out") -> Usable:
-    """The rows of which all `cells` can be used; the fault of each other, and what it `becomes`, is logged.
+    """The rows of which all `cells` can be used; what each other `becomes`, and why, is logged as `sort_out` does.
 
     Raises RowError, the first, where no row is left.
     """
@@ -121,20 +121,26 @@ def sort_out(
 ) -> tuple[dict[int, T], Counter[str]]:
     """Return what `read` makes of each row by its number (from 1), and why which number of others cannot be used.
 
-    `read` raises RowError for these, which is logged. Raises the first, where no row is left.
+    `read` raises RowError for these, which is logged: of one reason the first, and the numbers of others. Raises the
+    first, where no row is left.
     """
     sound: dict[int, T] = {}
-    faults: list[RowError] = []
+    faults: dict[str, list[int]] = {}
+    firsts: list[RowError] = []
     for number in range(1, len(records.rows) + 1):
         try:
             sound[number] = read(number)
         except RowError as error:
-            faults.append(error)
+            if error.reason not in faults:
+                firsts.append(error)
+            faults.setdefault(error.reason, []).append(number)
     if not sound:
-        raise faults[0]
-    for fault in faults:
-        logger.warning("%s: %s", becomes, fault)
-    return sound, Counter(fault.reason for fault in faults)
+        raise firsts[0]
+    for first in firsts:
+        others = faults[first.reason][1:]
+        listed = ", ".join(map(str, others[:_SHOWN_ROWS])) + (", …" if len(others) > _SHOWN_ROWS else "")
+        logger.warning("%s: %s%s", becomes, first, f" (and {len(others)} more: {listed})" if others else "")
+    return sound, Counter({reason: len(numbers) for reason, numbers in faults.items()})
 
 
 def languages(records: Records, name: str, override: str | None) -> list[str]:
