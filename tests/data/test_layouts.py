@@ -131,6 +131,20 @@ def test_a_table_in_another_encoding_is_told_with_its_remedy(encoding, text, tmp
         list(iter_raw_rows(UserRows(tmp_path / "a.csv", src_lang="en", trg_lang="de")))
 
 
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv"])
+@pytest.mark.parametrize("shape", ["{}", '"{}"', '"{}\n', '"a\n{}"'])
+def test_a_value_that_is_too_long_is_named_by_its_line_with_the_remedy(tmp_path, monkeypatch, ending, shape):
+    monkeypatch.setattr("grrm.data.layouts.arrow_files.MAX_TEXT", 4096)
+    mark = "\t" if ending == "tsv" else ","
+    lines = [f"en{mark}de", *[f"a{mark}b"] * 3, f"{shape.format('x' * 9000)}{mark}b", f"a{mark}b"]
+    path = tmp_path / f"a.{ending}"
+    with gzip.open(path, "wt") if ending.endswith("gz") else path.open("w") as file:
+        file.write("\n".join(lines) + "\n")
+    at = 6 if ending == "tsv" and shape.startswith('"a') else 5
+    with pytest.raises(UserError, match=rf"has a value of more than 4096 characters in line {at}; shorten it, or end"):
+        list(iter_raw_rows(UserRows(path, src_lang="en", trg_lang="de", columns={"src_text": "en", "trg_text": "de"})))
+
+
 @pytest.mark.parametrize(("name", "joint", "noun"), [("a.jsonl", "{}\n{}\n", "line"), ("a.json", "[{},{}]", "row")])
 def test_half_of_a_character_is_told_with_its_line_or_row(name, joint, noun, tmp_path):
     (tmp_path / name).write_text(joint.replace("{}", '{{"a": {}}}').format('"\\ud83d\\ude00"', '["\\ud83d"]'))

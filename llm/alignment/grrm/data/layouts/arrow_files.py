@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,9 +130,9 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
             remedy = "quote values that contain the delimiter" if is_csv else "values with tabs or line breaks need CSV"
             raise UserError(f"{path} has rows without {len(names)} values: {shown}{more}; {remedy}")
         if has_breaks:
-            _check_quotes(path, delimiter)
+            _check_quotes(path, delimiter, is_csv)
 
-    with arrow_errors(path):
+    with arrow_errors(path), _long_rows(path, delimiter, is_csv):
         names = opened(None).schema.names
         if is_csv and names[0].startswith("sep="):
             delimiter, n_skipped = names[0][4:] or ",", 1
@@ -144,17 +144,45 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         elif is_csv and len(names) == 1 and (others := [mark for mark in _OTHER_DELIMITERS if mark in names[0]]):
             delimiter = others[0]
             names = opened(None).schema.names
-    return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), batches)
+
+    def located(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        with _long_rows(path, delimiter, is_csv):
+            yield from batches(columns)
+
+    return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), located)
 
 
-def _check_quotes(path: Path, delimiter: str) -> None:
-    """Raises UserError where pyarrow takes rows for one: behind a quote that does not end where a value does."""
+@contextmanager
+def _long_rows(path: Path, delimiter: str, is_csv: bool) -> Iterator[None]:
+    """Say where a row is that is longer than a block of pyarrow's, which names neither."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "straddling object" not in str(error):
+            raise
+        _check_quotes(path, delimiter, is_csv)
+        raise UserError(f"{path} has a row of more than {MAX_TEXT} bytes; shorten or remove it") from error
+
+
+def _check_quotes(path: Path, delimiter: str, is_csv: bool) -> None:
+    """Raises UserError where pyarrow takes rows for one: behind a quote that does not end where a value does.
+
+    So it does for a value of more than `MAX_TEXT` characters.
+    """
     csv.field_size_limit(MAX_TEXT)
+    quoting, n_lines = csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE, 0
     with open_binary(path) as file:
-        lines = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter, strict=True)
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        lines = csv.reader(text, delimiter=delimiter, quoting=quoting, strict=True)
         try:
-            deque(lines, maxlen=0)
+            for _ in lines:
+                n_lines = lines.line_num
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise UserError(
+                    f"{path} has a value of more than {MAX_TEXT} characters in line {n_lines + 1}; shorten it, or end "
+                    "its quote"
+                ) from error
             raise UserError(
                 f"{path} has a quote that does not end, or text behind one, up to line {lines.line_num} ({error}); "
                 "end it, or double each quote within a value"
