@@ -8,9 +8,10 @@ from support.command_line import invoke
 from support.rows import Converter, Row, group, pair, rows_of, write_parquet
 
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.gqm import convert_rl_gqm
+from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
 from grrm.data.converters.output import enter_dataset, shuffled_order
+from grrm.data.dataset import read_rows
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
@@ -40,6 +41,21 @@ def test_jsonl_tasks_can_be_read_back_with_and_without_reference(tmp_path: Path)
     tasks = [parse_tgt(line["tgt"]) for line in lines]
     assert TranslationTask("Hi", "en", "de", "Hallo") in tasks
     assert sorted(task is not None and task.reference is None for task in tasks) == [False, True]
+
+
+@pytest.mark.parametrize("convert", [convert_sft_gqm, convert_rl_gqm])
+def test_lines_that_training_would_refuse_are_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, convert: Converter
+) -> None:
+    for module in ("data.convert", "data.converters.output", "data.layouts.text_files"):
+        monkeypatch.setattr(f"grrm.{module}.MAX_TEXT", 4000)
+    long = group(mt_texts=["한" * 2000, "b", "c"])  # three bytes a character
+    source = write_parquet(tmp_path / "in.parquet", [long, group(), long])
+    report = convert(source, tmp_path / "out.jsonl")
+    assert len([*read_rows(report.path)]) == report.written == 1
+    assert "out.jsonl: 2 of 3 rows have lines of more than 4000 bytes" in caplog.text
+    with pytest.raises(UserError, match=r"1 of 1 rows have lines of more .* write to a \.parquet file"):
+        convert(write_parquet(tmp_path / "in.parquet", [long]), tmp_path / "out.jsonl")
 
 
 def test_an_output_of_another_suffix_is_refused(tmp_path: Path) -> None:

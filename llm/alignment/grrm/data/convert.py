@@ -210,15 +210,20 @@ def write_lines(
                 continue
             line = values.reason if isinstance(values, RowError) else line_of(values)
             if isinstance(line, dict):
-                encoded = (json.dumps(line, ensure_ascii=False) + "\n").encode()
-                if len(encoded) <= MAX_TEXT:
+                if encoded := encoded_line(line):
                     out.write(encoded)
                     written += 1
                     continue
-                line = f"its line is longer than {MAX_TEXT} bytes"  # training would refuse the whole file
+                line = f"its line is longer than {MAX_TEXT} bytes"
             rejected.append(RejectedRow(number, line))
         _check_usable(path, written, rejected)
     return ConversionReport(out_jsonl, written, tuple(rejected))
+
+
+def encoded_line(row: dict[str, Any]) -> bytes | None:
+    """The row as a line of JSON; None for one that is so long that training would refuse the whole file."""
+    line = (json.dumps(row, ensure_ascii=False) + "\n").encode()
+    return line if len(line) <= MAX_TEXT else None
 
 
 def _check_usable(path: Path, n_used: int, rejected: Sequence[RejectedRow]) -> None:

@@ -6,6 +6,7 @@ Also the entry of such a file in `dataset_info.json`, LLaMA-Factory's list of da
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,10 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path, write_json
+from grrm.data.convert import encoded_line
 from grrm.data.documents import location_fields
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
+from grrm.data.layouts.table import MAX_TEXT
 from grrm.data.layouts.user_rows import DOCUMENT, POSITION
 from grrm.data.task_json import render_tgt
 from grrm.errors import UserError
@@ -27,6 +30,7 @@ from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.prompts import Span, without_verdict
 
+logger = logging.getLogger(__name__)
 DEFAULT_SEED = 114514
 Order = npt.NDArray[np.int64]
 DATASET_INFO = "dataset_info.json"
@@ -48,12 +52,12 @@ def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[
     """Write rows in the given order to `path` in one atomic step; `build` makes the table of one batch of them.
 
     A `.parquet` file gets the columns of the schema, a `.jsonl` file one line per row with `src` and `tgt` (see
-    `src_tgt`). Returns the number of rows. Raises UserError for another suffix and when the folder cannot be written
-    to.
+    `src_tgt`), unless training could not read so long a line, which is logged. Returns the number of rows. Raises
+    UserError for another suffix, when the folder cannot be written to, and where no row is left.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise UserError(f"{path} ends neither with .parquet nor with .jsonl; choose one of these")
-    lines = path.suffix == ".jsonl"
+    lines, n_written = path.suffix == ".jsonl", 0
     with (
         atomic_path(path) as temporary,
         _line_writer(temporary) if lines else _table_writer(temporary, schema) as write,
@@ -61,23 +65,35 @@ def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[
     ):
         for start in range(0, len(order), ROWS_PER_BATCH):
             rows = order[start : start + ROWS_PER_BATCH]
-            write(build(rows))
+            n_written += write(build(rows))
             progress.update(len(rows))
-    return len(order)
+        if n_too_long := len(order) - n_written:
+            sentence = f"{path}: {n_too_long} of {len(order)} rows have lines of more than {MAX_TEXT} bytes"
+            if not n_written:
+                raise UserError(f"{sentence}, which training cannot read; write to a .parquet file, or shorten texts")
+            logger.warning("%s, which training could not read, and were left out", sentence)
+    return n_written
 
 
 @contextmanager
-def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], int]]:
+    def write(table: pa.Table) -> int:
+        writer.write_table(table.select(schema.names).cast(schema))
+        return table.num_rows
+
     with pq.ParquetWriter(path, schema) as writer:
-        yield lambda table: writer.write_table(table.select(schema.names).cast(schema))
+        yield write
 
 
 @contextmanager
-def _line_writer(path: Path) -> Iterator[Callable[[pa.Table], None]]:
-    with path.open("w", encoding="utf-8", newline="\n") as out:
-        yield lambda table: out.writelines(
-            json.dumps(src_tgt(row), ensure_ascii=False) + "\n" for row in table.to_pylist()
-        )
+def _line_writer(path: Path) -> Iterator[Callable[[pa.Table], int]]:
+    def write(table: pa.Table) -> int:
+        lines = [line for row in table.to_pylist() if (line := encoded_line(src_tgt(row)))]
+        out.writelines(lines)
+        return len(lines)
+
+    with path.open("wb") as out:
+        yield write
 
 
 def conversation(*texts: str) -> list[dict[str, str]]:
