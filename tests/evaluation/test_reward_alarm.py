@@ -105,6 +105,16 @@ def test_evaluations_without_rewards_say_nothing_and_are_not_the_first():
     assert "Since step 20" in (found[3][1] or "")
 
 
+def test_rewards_that_only_compare_raise_no_alarm_and_chrf_is_still_compared():
+    alarm = RewardAlarm(TASKS)
+    for step, one in enumerate([evaluation(0.5, 0.05), evaluation(0.7, 0.3)]):
+        metrics, sentence = alarm.check(step, *one, is_relative=True)
+        assert sentence is None
+        assert {"eval_alarm/raised", "eval_alarm/reward_change"}.isdisjoint(metrics)
+    assert metrics["eval_alarm/chrf_greedy_change_high"] < 0
+    assert not alarm.is_raised
+
+
 def test_texts_without_a_reference_are_left_out_of_the_comparison():
     tasks = [*TASKS, TranslationTask("no reference", "de", "en"), TranslationTask("blank", "de", "en", " ")]
     alarm = RewardAlarm(tasks)

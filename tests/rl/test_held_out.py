@@ -117,9 +117,14 @@ def test_rewards_of_a_judge_that_only_compares_are_told_once():
             rewards = [0.9, 0.5, 0.1] if judged.rolled.position % 2 else [0.3, 0.5, 0.7]
             return SimpleNamespace(rewards=rewards)
 
-    evaluation = held_out(n_prompts=10, rewarder=Ranks())
-    lines = [line for step in (1, 2) for line in evaluation.evaluate(step).lines]
+    alarm = RewardAlarm([TASK] * MIN_REFERENCES)
+    evaluation = held_out(n_prompts=MIN_REFERENCES, rewarder=Ranks(), has_references=True, alarm=alarm)
+    evaluations = [evaluation.evaluate(step) for step in (1, 2)]
+    lines = [line for one in evaluations for line in one.lines]
     assert ["eval_reward says nothing about progress" in line for line in lines] == [False, True, False]
+    assert all(one.is_relative for one in evaluations)
+    assert not {"eval_alarm/raised", "eval_alarm/reward_change"} & {*evaluations[1].metrics}
+    assert "eval_alarm/chrf_greedy_change_low" in evaluations[1].metrics
     assert len(held_out(n_prompts=10).evaluate(1).lines) == 1
 
 
@@ -212,6 +217,16 @@ def test_training_stops_after_evaluations_without_improvement():
         callback.on_evaluate(None, None, control, {"eval_reward": reward})
         stops.append(control.should_training_stop)
     assert stops == [False, False, False, False, True, True]
+
+
+def test_early_stopping_does_not_count_rewards_that_only_compare():
+    control = SimpleNamespace(should_training_stop=False)
+    callback = StopWhenNoBetter(patience=2, threshold=0.0)
+    callback.is_off = True
+    for _ in range(4):
+        callback.on_evaluate(None, None, control, {"eval_reward": 0.5})
+    assert not control.should_training_stop
+    assert not callback.is_done
 
 
 def test_early_stopping_goes_on_counting_where_a_checkpoint_left_it():

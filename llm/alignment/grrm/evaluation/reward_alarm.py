@@ -57,12 +57,13 @@ class RewardAlarm:
         self._has_warned = False
 
     def check(
-        self, step: int, metrics: Mapping[str, float], prompts: Sequence[TranslatedPrompt]
+        self, step: int, metrics: Mapping[str, float], prompts: Sequence[TranslatedPrompt], is_relative: bool = False
     ) -> tuple[dict[str, float], str | None]:
         """Return the changes since the first evaluation, and a sentence when the alarm is raised now and was not
         before.
 
-        `metrics` are the `held_out_scores` of `prompts` after step `step`.
+        `metrics` are the `held_out_scores` of `prompts` after step `step`. Where `is_relative` (`compares_only`) the
+        reward of samples rises whenever greedy translations get worse, so there is no alarm and no change of reward.
         """
         if len(self.references) < MIN_REFERENCES:
             return {}, self._excuse(len(prompts))
@@ -74,11 +75,14 @@ class RewardAlarm:
         changes = {name: value - first.metrics[name] for name, value in now.metrics.items()}
         fall = chrf_difference([first.greedy], [greedy], self.references, level=LEVEL)
         since = (first, fall, LEVEL) if changes[REWARD] > 0 and fall.high < 0 else self._fall_from_best(best, now)
+        if is_relative:
+            since = None
+            del changes[REWARD]
         was_raised, self.is_raised = self.is_raised, since is not None
         self.first, self.best = first, now if metrics[CHRF] > best.metrics[CHRF] else best
         sentence = None if was_raised or since is None else self._sentence(*since, now.metrics)
         return {
-            f"{PREFIX}raised": float(self.is_raised),
+            **({} if is_relative else {f"{PREFIX}raised": float(self.is_raised)}),
             **{f"{PREFIX}{name.removeprefix('eval_')}_change": change for name, change in changes.items()},
             f"{PREFIX}{CHRF.removeprefix('eval_')}_change_low": fall.low,
             f"{PREFIX}{CHRF.removeprefix('eval_')}_change_high": fall.high,

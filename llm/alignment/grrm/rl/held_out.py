@@ -33,12 +33,16 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Result of an evaluation: metrics, lines for the console, and the prompts with translations and responses."""
+    """Result of an evaluation: metrics, lines for the console, and the prompts with translations and responses.
+
+    Where `is_relative`, `eval_reward` cannot be compared with that of another evaluation.
+    """
 
     metrics: dict[str, float]
     lines: list[str]
     prompts: list[TranslatedPrompt]
     responses: list[tuple[str, ...]]
+    is_relative: bool = False
 
 
 @dataclass(slots=True)
@@ -57,7 +61,7 @@ class HeldOut:
     ranks: DataRanks
     has_references: bool = False
     alarm: RewardAlarm | None = None
-    _has_said: bool = field(init=False, repr=False, default=False)
+    _is_relative: bool = field(init=False, repr=False, default=False)
 
     def evaluate(self, step: int) -> Evaluation:
         """The `held_out_scores` after step `step`, and the alarm's state; independent of the number of ranks.
@@ -69,16 +73,17 @@ class HeldOut:
         has_greedy = self.decoding.greedy
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
-        if not self._has_said and compares_only(prompts):
-            self._has_said = True
+        if not self._is_relative and compares_only(prompts):
+            self._is_relative = True
             lines.append(
-                f"{ONLY_COMPARED}: eval_reward says nothing about progress; stop early and choose checkpoints by chrF"
+                f"{ONLY_COMPARED}: eval_reward says nothing about progress, early_stopping and the reward hacking "
+                "alarm are off; choose checkpoints by chrF (metric_for_best_model: chrf_greedy)"
             )
         if self.alarm is not None:
-            alarm_metrics, sentence = self.alarm.check(step, metrics, prompts)
+            alarm_metrics, sentence = self.alarm.check(step, metrics, prompts, self._is_relative)
             metrics.update(alarm_metrics)
             lines += [] if sentence is None else [sentence]
-        return Evaluation(metrics, lines, prompts, [responses for _, responses in translated])
+        return Evaluation(metrics, lines, prompts, [responses for _, responses in translated], self._is_relative)
 
     def _translated(self, step: int) -> list[tuple[TranslatedPrompt, tuple[str, ...]]]:
         """Every prompt, translated and judged, with the responses, in order, on every rank."""
@@ -148,17 +153,23 @@ class EvaluateAtEnds(TrainerCallback):
 
 
 class StopWhenNoBetter(TrainerCallback):
-    """Stops training after `patience` evaluations in a row without `eval_reward` improving by more than `threshold`."""
+    """Stops training after `patience` evaluations in a row without `eval_reward` improving by more than `threshold`.
+
+    It does not while it `is_off`.
+    """
 
     def __init__(self, patience: int, threshold: float) -> None:
         self.patience, self.threshold = patience, threshold
         self.best = float("-inf")
         self.misses = 0
+        self.is_off = False
 
     def on_evaluate(
         self, args: TrainingArguments, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
     ) -> None:
         """Compare the latest evaluation with the best one."""
+        if self.is_off:
+            return
         reward = metrics["eval_reward"]
         if reward > self.best + self.threshold:
             self.best, self.misses = reward, 0
@@ -170,7 +181,7 @@ class StopWhenNoBetter(TrainerCallback):
     @property
     def is_done(self) -> bool:
         """True once early stopping has triggered."""
-        return self.misses >= self.patience
+        return not self.is_off and self.misses >= self.patience
 
     @property
     def reason(self) -> str:

@@ -179,6 +179,8 @@ class GroupPolicyTrainer(
             step, rows = self.state.global_step, (evaluation.prompts, evaluation.responses)
             write_evaluation(self.args.output_dir, step, *rows)
         self.log(dict(metrics))
+        if self.stopper is not None:
+            self.stopper.is_off = evaluation.is_relative
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         if self.stopper is not None and self.stopper.is_done and self.state.global_step < self.args.max_steps:
             self.record.say(f"early_stopping ends the run at step {self.state.global_step}: {self.stopper.reason}")

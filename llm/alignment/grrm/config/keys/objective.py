@@ -123,7 +123,9 @@ class StoppingConfig(Section):
 
     title: ClassVar[str] = "Early stopping"
 
-    early_stopping: bool = key(False, "stop when eval_reward no longer improves")
+    early_stopping: bool = key(
+        False, "stop when eval_reward no longer improves; off where the judge only compares within groups"
+    )
     early_stopping_patience: int = key(
         4, "evaluations without improvement before the run stops", unit="evaluations", ge=1, le=10**6
     )
