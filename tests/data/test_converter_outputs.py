@@ -58,6 +58,14 @@ def test_lines_that_training_would_refuse_are_left_out_and_counted(
         convert(write_parquet(tmp_path / "in.parquet", [long]), tmp_path / "out.jsonl")
 
 
+@pytest.mark.parametrize(("values", "end"), [([["a", "b"], None, "a"], "look at row 3"), ([["a"], [1]], "mend it")])
+def test_a_row_of_json_whose_value_is_of_another_kind_is_named(tmp_path: Path, values: list[Any], end: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(group(mt_texts=value)) + "\n" for value in values))
+    with pytest.raises(UserError, match=rf"in.jsonl has no one type in column mt_texts \(.*\); {end}$"):
+        convert_sft_gqm(source, tmp_path / "out.jsonl")
+
+
 def test_an_output_of_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"out.json ends neither with .parquet nor with .jsonl"):
         convert_sft_mt(write_parquet(tmp_path / "in.parquet", [pair()]), tmp_path / "out.json")

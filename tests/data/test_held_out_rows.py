@@ -47,6 +47,14 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
         converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 10, "--prompt-type", "Towr")
 
 
+@pytest.mark.parametrize("name", ["rl.jsonl", "rows.parquet"])
+def test_two_files_are_not_written_into_a_folder_with_the_name_of_one(name, tmp_path):
+    pq.write_table(TABLE, tmp_path / "in.parquet")
+    with pytest.raises(UserError, match=rf"{name} is the name of a file, .*give --to rl or --to sft, or a folder"):
+        converted(tmp_path / "in.parquet", tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize(("kind", "out"), [("rl", "heldout.jsonl"), ("rows", "heldout.parquet")])
 def test_training_rows_do_not_replace_the_held_out_ones(kind, out, tmp_path):
     pq.write_table(TABLE, tmp_path / "in.parquet")

@@ -59,6 +59,10 @@ def convert(
 
     if messages and (kind == "rows" or prompt_type == "SSR"):
         raise UserError("--messages is for lines with a chat's prompt, not for --to rows or the prompt type SSR.")
+    if kind is None and out.suffix in (".jsonl", ".json", ".parquet"):
+        raise UserError(
+            f"{out} is the name of a file, and without --to there are two: give --to rl or --to sft, or a folder."
+        )
     lines = {"as_messages": True} if messages else {}
     converters: dict[str, Any] = {"sft": convert_to_sft, "rl": convert_to_src_tgt, "rows": convert_to_rows}
     files = {kind: out} if kind else {name: out / f"{name}.jsonl" for name in ("sft", "rl")}

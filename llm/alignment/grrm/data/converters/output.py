@@ -79,7 +79,7 @@ def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[
 def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], int]]:
     def write(table: pa.Table) -> int:
         writer.write_table(table.select(schema.names).cast(schema))
-        return table.num_rows
+        return int(table.num_rows)
 
     with pq.ParquetWriter(path, schema) as writer:
         yield write

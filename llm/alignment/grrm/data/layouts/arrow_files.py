@@ -170,10 +170,12 @@ def _check_quotes(path: Path, delimiter: str, is_csv: bool) -> None:
     So it does for a value of more than `MAX_TEXT` characters.
     """
     csv.field_size_limit(MAX_TEXT)
-    quoting, n_lines = csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE, 0
+    n_lines = 0
     with open_binary(path) as file:
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        lines = csv.reader(text, delimiter=delimiter, quoting=quoting, strict=True)
+        lines = csv.reader(
+            text, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if is_csv else csv.QUOTE_NONE, strict=True
+        )
         try:
             for _ in lines:
                 n_lines = lines.line_num

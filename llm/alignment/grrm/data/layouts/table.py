@@ -65,13 +65,22 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
         try:
             arrays[name] = pa.array([row.get(name) for row in rows])
         except (pa.ArrowException, UnicodeEncodeError) as error:
-            raise UserError(f"{table.name} has no one type in column {name} ({first_line(error)}); mend it") from error
+            odd = _odd_row([row.get(name) for row in rows])
+            where = f"; look at row {odd}" if odd else "; mend it"
+            raise UserError(f"{table.name} has no one type in column {name} ({first_line(error)}){where}") from error
     values = pa.table(arrays)
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         yield from values.select(names if columns is None else columns).to_batches(rows_per_batch)
 
     return replace(table, n_rows=len(rows), schema=values.schema, batches=batches)
+
+
+def _odd_row(values: Sequence[Any]) -> int | None:
+    """The number, from 1, of the first value of another kind than the first; None where only their items differ."""
+    kinds = [float if type(value) is int else type(value) for value in values]
+    usual = next((kind for kind in kinds if kind is not type(None)), None)
+    return next((row for row, kind in enumerate(kinds, 1) if kind not in (usual, type(None))), None)
 
 
 def ending_of(path: Path) -> str:
