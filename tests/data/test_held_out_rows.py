@@ -47,6 +47,13 @@ def test_held_out_sources_are_in_no_row_of_training(tmp_path):
         converted(tmp_path / "in.parquet", tmp_path / "out", "--held-out", 10, "--prompt-type", "Towr")
 
 
+def test_rows_without_a_column_leave_no_folder_behind(tmp_path):
+    pq.write_table(TABLE.drop_columns(["src_lang"]), tmp_path / "in.parquet")
+    with pytest.raises(UserError, match=r"lacks column src_lang"):
+        converted(tmp_path / "in.parquet", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("name", ["rl.jsonl", "rows.parquet"])
 def test_two_files_are_not_written_into_a_folder_with_the_name_of_one(name, tmp_path):
     pq.write_table(TABLE, tmp_path / "in.parquet")

@@ -202,8 +202,8 @@ def write_lines(
     path = opened(rows).path
     rejected: list[RejectedRow] = []
     written = 0
+    total = count_rows(rows, columns, optional)  # before there is a folder for the output
     with atomic_path(out_jsonl) as temporary, temporary.open("wb") as out:
-        total = count_rows(rows, columns, optional)
         numbered = tqdm(iter_rows(rows, columns, optional), f"convert {path.name}", total, unit="row", disable=None)
         for number, values in numbered:
             if number in without:
