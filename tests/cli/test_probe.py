@@ -100,7 +100,7 @@ def test_replies_that_cannot_be_read_are_counted_and_one_is_shown_with_the_remed
     words = ["--judge", f"{rows.with_name('own.py')}:babbling", "--rows", 12, "--probe", "preamble"]
     end = repr("…" + ("A" * 160 + " is better, I\nthink")[-160:])
     sentence = "replies that could not be read: malformed_scores {0}; {0} of 24 groups are without a verdict, one for "
-    sentence += f"{end}: see that --prompt-type and --chat-template are those of the model's training"
+    sentence += f"{end}: see that --judge, --prompt-type and --chat-template are those of the model's training"
     assert sentence.format(23) in probe(rows, *words).stderr
     told = refusal("probe", rows, *words, "--trg-lang", "fr")
     assert (

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from paddle.distributed.launch.job.container import Container
+from paddle.distributed.launch.job.pod import Pod
 from paddle.distributed.launch.main import launch
 
 from grrm.entry import NEXT_LINE
+from grrm.parallel.lifeline import GONE
 
 _LINES = 30  # of a log, in which a traceback usually fits
 
@@ -37,10 +39,16 @@ class _Output:
 
 def main() -> NoReturn:
     """Start the ranks, wait for them, and exit with 0 or the status of the rank that failed."""
-    output = _Output()
+    output, failed_ranks = _Output(), Pod.failed_container
     failed: list[Any] = []
+
+    def note_failed(pod: Any) -> list[Any]:
+        failed.extend(failed_ranks(pod))
+        return failed
+
+    Pod.failed_container = note_failed
+    Container.tail = lambda rank: None
     Container.logs = partialmethod(Container.logs, output)
-    Container.tail = lambda rank: failed.append(rank)
     logging.getLogger("LAUNCH").addFilter(lambda record: not record.getMessage().startswith("Container failed"))
     status: Any = 0
     try:
@@ -48,8 +56,10 @@ def main() -> NoReturn:
     except SystemExit as end:
         status = end.code
     sys.stdout.flush()
-    print(end_of(failed[0]) if failed else "".join(output.sentences), end="", file=sys.stderr, flush=True)
-    sys.exit(failed[0].exit_code if failed else status)
+    # Not one that only says that another is gone, which may have ended in the same second.
+    first = next((rank for rank in failed if GONE not in end_of(rank)), failed[0] if failed else None)
+    print("".join(output.sentences) if first is None else end_of(first), end="", file=sys.stderr, flush=True)
+    sys.exit(status if first is None else first.exit_code)
 
 
 def end_of(rank: Any) -> str:

@@ -53,7 +53,7 @@ def unread_replies(
     if not unread:
         return sentence  # others that were drawn instead could
     shown = repr(f"{'…' * (len(unread[0]) > _SHOWN)}{unread[0][-_SHOWN:]}")
-    remedy = "see that --prompt-type and --chat-template are those of the model's training"
+    remedy = "see that --judge, --prompt-type and --chat-template are those of the model's training"
     if reasons.most_common(1)[0][0] == "truncated":
         remedy = "raise --max-new-tokens"
     return f"{sentence}; {len(unread)} of {len(replies)} groups are without a verdict, one for {shown}: {remedy}"

@@ -26,6 +26,7 @@ GRACE_S = 5.0  # for a process that is about to end by itself, with a sentence o
 _NOTICE_S = 2.0  # between an error of a collective and the end of the connection that explains it
 _STATUS = 2
 _KEY = "grrm/lifeline"
+GONE = "of this job is gone"  # in the sentence of a process that ends because of another
 _BYE = b"bye\n"
 _HANDLERS: list[Any] = []
 # A connection in use is given up after 10 + 3 x 3 seconds without an answer of the other machine.
@@ -98,7 +99,7 @@ class Lifeline:
 
     def _lose(self, who: str) -> None:
         self._sentence = (
-            f"rank {who} of the {self._world_size} of this job is gone, so rank {self._rank} ends too: the end of its "
+            f"rank {who} of the {self._world_size} {GONE}, so rank {self._rank} ends too: the end of its "
             "log says why; start the command again on every machine to go on from the last checkpoint"
         )
         self._lost.set()
