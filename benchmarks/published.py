@@ -263,7 +263,7 @@ RESULTS_PAGE, REAL_PAGE, PROBE_PAGE = "docs/results.md", "docs/real.md", "docs/p
 PUBLISHED = (
     Published("README.md", "<!-- results -->", lambda: real_policies_of("README.md")),
     Published("README_zh.md", "<!-- results -->", lambda: real_policies_of("README_zh.md")),
-    Published(REAL_PAGE, "### What policies learned", real_policies),
+    Published(REAL_PAGE, "### What policies gain", real_policies),
     Published(REAL_PAGE, "### Two seeds", real_seeds),
     Published(REAL_PAGE, "### Rewards without length", real_without_length),
     Published(REAL_PAGE, "### By an embedder", real_similarities),

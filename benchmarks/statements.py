@@ -80,23 +80,23 @@ def _real() -> Iterator[str]:
     sqm, permuted, single = (judges[name] for name in ("sqm_expected", "gqm_sft_permuted", "gqm_sft_expected"))
     pairs = (record["all_pairs"]["mean"] for record in (permuted, sqm))
     yield f"{interval(permuted['above_base'], '+.3f')}, the same groups resampled"
-    yield "puts {:.3f} of all pairs in order, the SQM {:.3f}".format(*pairs)
-    yield f"writes {permuted['tokens']['mean']:.0f} tokens a group for {sqm['tokens']['mean']:.0f}"
-    yield f"One order is not above it: {interval(single['above_base'], '+.3f')}"
+    yield "orders ranks {:.3f} of all pairs right, the SQM {:.3f}".format(*pairs)
+    yield f"writes {permuted['tokens']['mean']:.0f} tokens a group instead of {sqm['tokens']['mean']:.0f}"
+    yield f"In one order the difference is not significant: {interval(single['above_base'], '+.3f')}"
     beside = result("real_rm")["judges"]
     shares = (f"{beside[name]['heldout']['accuracy_ties_half']['mean']:.3f}" for name in ("consensus", "logprob"))
     yield "consensus orders {} of the pairs, log-probability {}".format(*shares)
     yield from _rewarded()
     learned = {name: record["learned"] for name, record in real("policies").items() if "learned" in record}
-    yield f"loses {-learned['grpo_consensus']['greedy_gain']:.1f} points of greedy chrF"
-    for name in ("grpo_gqm_sft", "grpo_ranker"):
-        yield f"{100 * learned[name]['gain'] / learned['grpo']['gain']:.0f} % of what the reference"
+    yield f"and greedy ones lose {-learned['grpo_consensus']['greedy_gain']:.1f} points"
+    for name, gain in (("grpo_gqm_sft", "the gain with chrF"), ("grpo_ranker", "that gain")):
+        yield f"{100 * learned[name]['gain'] / learned['grpo']['gain']:.0f} % of {gain}"
     seeds = result("real_policies")["seeds"]
     few = seeds["2"]["gqm_of_3200_groups"]["learned"]
     lost = interval(gain_of(few, "greedy_"), "+.2f")
-    yield f"teaches {_named(few, 'sampled')}, and greedy loses beyond its interval: {lost}"
+    yield f"gains {_named(few, 'sampled')}, and loses greedy beyond its interval: {lost}"
     second = seeds["2"]["gqm_length_neutral"]["learned"]
-    yield f"teaches {_named(second, 'sampled')} and {_named(second, 'greedy', 'greedy_')}"
+    yield f"then gains {_named(second, 'sampled')} and {_named(second, 'greedy', 'greedy_')}"
 
 
 def _rewarded() -> Iterator[str]:
@@ -107,8 +107,8 @@ def _rewarded() -> Iterator[str]:
     above = {name: gain.replace(" (", ", ") for name, gain in gains.items()}
     yield f"rise from {pairs['gqm_sft']} to {pairs['gqm']} ({above['gqm']}, the same groups resampled)"
     yield f"ties fall from {100 * judges['gqm_sft']['tied']:.0f} to {100 * judges['gqm']['tied']:.0f} %"
-    yield f"by expected scores pairs stay ({pairs['gqm_sft_expected']} and {pairs['gqm_expected']})"
-    yield f"fall ({pairs['gqm_sft_permuted']} and {pairs['gqm_permuted']}: {above['gqm_permuted']})"
+    yield f"Expected scores do not gain ({pairs['gqm_sft_expected']} and {pairs['gqm_expected']})"
+    yield f"four orders lose ({pairs['gqm_sft_permuted']} and {pairs['gqm_permuted']}: {above['gqm_permuted']})"
 
 
 def _studied() -> Iterator[Statement]:
