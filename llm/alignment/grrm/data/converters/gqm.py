@@ -21,7 +21,7 @@ from grrm.data.converters.groups import group_prompts, integer_scores, read_grou
 from grrm.data.converters.intake import with_contexts
 from grrm.data.converters.output import (
     DEFAULT_SEED,
-    MESSAGES,
+    JUDGE_RL_SCHEMA,
     SFT_SCHEMA,
     Order,
     conversation,
@@ -43,15 +43,7 @@ _EXTRA_INFO = pa.struct(
         ("shuffle_indices", pa.list_(pa.int64())),
     ]
 )
-RL_SCHEMA = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", MESSAGES),
-        ("ability", pa.string()),
-        ("reward_model", pa.struct([("ground_truth", pa.string())])),
-        ("extra_info", _EXTRA_INFO),
-    ]
-)
+RL_SCHEMA = JUDGE_RL_SCHEMA.append(pa.field("extra_info", _EXTRA_INFO))
 Arrangement = tuple[tuple[int, ...], tuple[int, ...]]  # candidates of a group, and the order to show them in
 
 
@@ -80,8 +72,7 @@ def convert_sft_gqm(
 
     def build(rows: Order) -> pa.Table:
         groups = intake.table.take(rows).to_pylist()
-        of_rows = [contexts[row] for row in rows.tolist()] if contexts else ()
-        prompts = group_prompts(groups, prompt_type, add_example, of_rows)
+        prompts = group_prompts(groups, prompt_type, add_example, [contexts[row] for row in rows.tolist()])
         verdicts = [_verdict(integer_scores(group["scores"]), prompt_type) for group in groups]
         analyses = ["" if no_analysis else taught_analysis(group["analysis"], prompt_type) for group in groups]
         pairs = list(zip(analyses, verdicts, strict=True))
@@ -90,8 +81,7 @@ def convert_sft_gqm(
         ]
         return taught(prompts, [text + verdict for text, verdict in pairs], decisive)
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
-    return ConversionReport(out, written, intake.rejected)
+    return write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build, intake.rejected)
 
 
 def taught_analysis(analysis: str, prompt_type: str) -> str:
@@ -155,13 +145,11 @@ def convert_rl_gqm(
         orders = [arrangements[number] for number in arrangement_ids[rows].tolist()]
         batch = intake.table.take(groups[rows]).to_pylist()
         shown = [_arranged(group, *order) for group, order in zip(batch, orders, strict=True)]
-        of_rows = [contexts[row] for row in groups[rows].tolist()] if contexts else ()
-        prompts = group_prompts(shown, prompt_type, add_example, of_rows)
+        prompts = group_prompts(shown, prompt_type, add_example, [contexts[row] for row in groups[rows].tolist()])
         columns = zip(prompts, shown, (order for _, order in orders), strict=True)
         return pa.Table.from_pylist([_rl_row(*row, prompt_type, order_only, compat) for row in columns], RL_SCHEMA)
 
-    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(groups), seed), build)
-    return ConversionReport(out, written, intake.rejected)
+    return write_in_order(out, RL_SCHEMA, shuffled_order(len(groups), seed), build, intake.rejected)
 
 
 def _arranged(group: Mapping[str, Any], members: tuple[int, ...], order: tuple[int, ...]) -> dict[str, Any]:

@@ -62,14 +62,13 @@ def convert_pairs_gqm(
     def build(rows: Order) -> pa.Table:
         picked = [chosen[row] for row in rows.tolist()]
         groups = shown.take([group for group, _ in picked]).to_pylist()
-        of_rows = [contexts[group] for group, _ in picked] if contexts else ()
-        prompts = group_prompts(groups, prompt_type, add_example, of_rows)
+        prompts = group_prompts(groups, prompt_type, add_example, [contexts[group] for group, _ in picked])
         verdicts = [_verdicts(analyses[group], all_scores[group], pair, prompt_type) for group, pair in picked]
         right, wrong = zip(*verdicts, strict=True)
         return pa.table(dict(zip(PAIR_SCHEMA.names, (prompts, right, wrong), strict=True)))
 
-    written = write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build)
-    return ConversionReport(out, written, intake.rejected + _alike(all_scores, intake))
+    rejected = intake.rejected + _alike(all_scores, intake)
+    return write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build, rejected)
 
 
 def convert_sft_pairwise(
@@ -110,8 +109,8 @@ def convert_sft_pairwise(
             letters.append("A" if int(row["scores"][first]) > int(row["scores"][other]) else "B")
         return taught(prompts, letters, [[(0, 1)]] * len(letters))
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(sampled), seed), build)
-    return ConversionReport(out, written, intake.rejected + _alike(all_scores, intake))
+    rejected = intake.rejected + _alike(all_scores, intake)
+    return write_in_order(out, SFT_SCHEMA, shuffled_order(len(sampled), seed), build, rejected)
 
 
 def swapped(scores: Sequence[int], n_swaps: int, choose: Choice, rng: Random) -> list[tuple[int, int]]:

@@ -57,17 +57,17 @@ def integer_scores(scores: Sequence[float]) -> tuple[int, ...]:
 
 
 def group_prompts(
-    groups: Sequence[Mapping[str, Any]], prompt_type: str, add_example: bool, contexts: Sequence[Context] = ()
+    groups: Sequence[Mapping[str, Any]], prompt_type: str, add_example: bool, contexts: Sequence[Context | None]
 ) -> list[str]:
-    """The prompt of each group; with `contexts`, one of each, that which a judge with context is shown."""
+    """The prompt of each group; where it has a context, that which a judge with context is shown."""
     prompts = []
-    for at, group in enumerate(groups):
+    for group, context in zip(groups, contexts, strict=True):
         source, texts, languages = group["src_text"], group["mt_texts"], (group["src_lang"], group["trg_lang"])
-        if contexts:
-            task = TranslationTask(source, *languages, context=contexts[at])
-            prompts.append(group_prompt(task, texts, prompt_type, add_example, MAX_CONTEXT_SEGMENTS))
-        else:
+        if context is None:
             prompts.append(gqm_prompt(source, texts, *languages, prompt_type, add_example))
+        else:
+            task = TranslationTask(source, *languages, context=context)
+            prompts.append(group_prompt(task, texts, prompt_type, add_example, MAX_CONTEXT_SEGMENTS))
     return prompts
 
 

@@ -45,13 +45,13 @@ class Intake:
         return list(islice(usable, self.table.num_rows))
 
 
-def with_contexts(intake: Intake, path: Path, n_segments: int) -> tuple[Intake, list[Context]]:
-    """The rows whose context a judge can be shown, and that context; without `n_segments` all, and no list.
+def with_contexts(intake: Intake, path: Path, n_segments: int) -> tuple[Intake, list[Context | None]]:
+    """The rows whose context a judge can be shown, and that context; without `n_segments` all rows, with None each.
 
     The context is that of all rows of the file, usable or not. Raises UserError as `file_contexts` does.
     """
     if not n_segments:
-        return intake, []
+        return intake, [None] * intake.table.num_rows
     of_file = file_contexts(path, n_segments)
     numbers = intake.numbers()
     contexts = [of_file[number - 1] for number in numbers]

@@ -64,8 +64,7 @@ def convert_sft_mt(
         ]
         return pa.table([pa.array(chats, MESSAGES)], schema=SFT_SCHEMA)
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build)
-    return ConversionReport(out, written, intake.rejected)
+    return write_in_order(out, SFT_SCHEMA, shuffled_order(intake.table.num_rows, seed), build, intake.rejected)
 
 
 def convert_rl_mt(
@@ -119,8 +118,7 @@ def convert_rl_mt(
         return pa.Table.from_pylist(built, schema)
 
     order = shuffled_order(len(rows), seed) if cross_lingual else np.arange(len(rows))
-    written = write_in_order(out, schema, order, build)
-    return ConversionReport(out, written, intake.rejected)
+    return write_in_order(out, schema, order, build, intake.rejected)
 
 
 def _augment(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from grrm.data.atomic import atomic_path, write_json
-from grrm.data.convert import encoded_line
+from grrm.data.convert import ConversionReport, RejectedRow, encoded_line
 from grrm.data.documents import location_fields
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
 from grrm.data.layouts.table import MAX_TEXT
@@ -36,6 +36,14 @@ Order = npt.NDArray[np.int64]
 DATASET_INFO = "dataset_info.json"
 MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 SFT_SCHEMA = pa.schema([("messages", MESSAGES)])
+JUDGE_RL_SCHEMA = pa.schema(
+    [
+        ("data_source", pa.string()),
+        ("prompt", MESSAGES),
+        ("ability", pa.string()),
+        ("reward_model", pa.struct([("ground_truth", pa.string())])),
+    ]
+)
 
 
 def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
@@ -48,12 +56,19 @@ def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
     return np.random.RandomState(seed).permutation(n_rows).astype(np.int64)
 
 
-def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[[Order], pa.Table]) -> int:
+def write_in_order(
+    path: Path,
+    schema: pa.Schema,
+    order: Order,
+    build: Callable[[Order], pa.Table],
+    rejected: Iterable[RejectedRow],
+) -> ConversionReport:
     """Write rows in the given order to `path` in one atomic step; `build` makes the table of one batch of them.
 
     A `.parquet` file gets the columns of the schema, a `.jsonl` file one line per row with `src` and `tgt` (see
-    `src_tgt`), unless training could not read so long a line, which is logged. Returns the number of rows. Raises
-    UserError for another suffix, when the folder cannot be written to, and where no row is left.
+    `src_tgt`), unless training could not read so long a line, which is logged. The report has those that were
+    `rejected` before. Raises UserError for another suffix, when the folder cannot be written to, and where no row is
+    left.
     """
     if path.suffix not in (".parquet", ".jsonl"):
         raise UserError(f"{path} ends neither with .parquet nor with .jsonl; choose one of these")
@@ -72,7 +87,7 @@ def write_in_order(path: Path, schema: pa.Schema, order: Order, build: Callable[
             if not n_written:
                 raise UserError(f"{sentence}, which training cannot read; write to a .parquet file, or shorten texts")
             logger.warning("%s, which training could not read, and were left out", sentence)
-    return n_written
+    return ConversionReport(path, n_written, tuple(rejected))
 
 
 @contextmanager

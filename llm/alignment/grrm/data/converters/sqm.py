@@ -17,7 +17,7 @@ from grrm.data.converters.groups import integer_scores
 from grrm.data.converters.intake import Intake, Kind, read_usable, with_contexts
 from grrm.data.converters.output import (
     DEFAULT_SEED,
-    MESSAGES,
+    JUDGE_RL_SCHEMA,
     SFT_SCHEMA,
     Order,
     conversation,
@@ -34,15 +34,6 @@ from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import Span, sqm_prompt
 from grrm.gqm.rubric import rubric_prompt
-
-RL_SCHEMA = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", MESSAGES),
-        ("ability", pa.string()),
-        ("reward_model", pa.struct([("ground_truth", pa.string())])),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +133,7 @@ def convert_sft_sqm(
         responses, decisive = zip(*map(response, chosen.tolist()), strict=True)
         return taught([judge.prompt(*candidates[at][:2]) for at in chosen.tolist()], responses, decisive)
 
-    written = write_in_order(out, SFT_SCHEMA, shuffled_order(len(candidates), seed), build)
-    return ConversionReport(out, written, intake.rejected)
+    return write_in_order(out, SFT_SCHEMA, shuffled_order(len(candidates), seed), build, intake.rejected)
 
 
 def convert_rl_sqm(
@@ -174,10 +164,9 @@ def convert_rl_sqm(
             }
             for task, text, score in (candidates[at] for at in chosen.tolist())
         ]
-        return pa.Table.from_pylist(rows, RL_SCHEMA)
+        return pa.Table.from_pylist(rows, JUDGE_RL_SCHEMA)
 
-    written = write_in_order(out, RL_SCHEMA, shuffled_order(len(candidates), seed), build)
-    return ConversionReport(out, written, intake.rejected)
+    return write_in_order(out, JUDGE_RL_SCHEMA, shuffled_order(len(candidates), seed), build, intake.rejected)
 
 
 def convert_rubric_questions(
@@ -233,12 +222,10 @@ def _fault(scores: list[float | None] | None, counts: list[int | None], names: l
 
 
 def _candidates(
-    table: pa.Table, mt_key: str, score_key: str, contexts: Sequence[Context]
+    table: pa.Table, mt_key: str, score_key: str, contexts: Sequence[Context | None]
 ) -> list[tuple[TranslationTask, str, int]]:
     """Task, text and whole score of all candidates, counted through the rows."""
-    tasks = _tasks(table)
-    if contexts:
-        tasks = [replace(task, context=context) for task, context in zip(tasks, contexts, strict=True)]
+    tasks = (replace(task, context=context) for task, context in zip(_tasks(table), contexts, strict=True))
     columns = zip(tasks, table[mt_key].to_pylist(), table[score_key].to_pylist(), strict=True)
     return [
         (task, text, score)

@@ -145,8 +145,7 @@ def _write(
     def build(rows: Order) -> pa.Table:
         return table.take(pa.array(rows))
 
-    written = write_in_order(out, schema, shuffled_order(table.num_rows, seed), build)
-    return ConversionReport(out, written, tuple(rejected))
+    return write_in_order(out, schema, shuffled_order(table.num_rows, seed), build, rejected)
 
 
 def _prompts(table: pa.Table, names: list[str], draw: Random | None) -> pa.Array:

@@ -113,9 +113,7 @@ def write_pairs(
         why = f"; the first row left out: {builder.rejected[0].reason}" if builder.rejected else ""
         raise UserError(f"{folder} gives no pair from {builder.n_rows} rows{why}; ask for a smaller margin")
     order = shuffled_order(table.num_rows, seed)
-    schema = pair_schema(columns)
-    write_in_order(out, schema, order, lambda rows: table.take(pa.array(rows)))
-    report = ConversionReport(out, table.num_rows, tuple(builder.rejected))
+    report = write_in_order(out, pair_schema(columns), order, lambda rows: table.take(pa.array(rows)), builder.rejected)
     return PairReport(report, builder.n_rows, builder.n_unscored, _matrices(table))
 
 
