@@ -182,7 +182,7 @@ def test_facts_name_the_source_of_rewards():
         "reward server http://a"
     )
     assert run_facts([], {"reward_sources": [{"judge": "gqm"}, {"judge": "chrf"}]})["judge"] == "gqm, chrf"
-    facts = run_facts([{"step": 1, "interval_runtime": 2.0}, {"step": 2, "interval_runtime": 3.5}], None)
+    facts = run_facts([{"step": 1, "interval_runtime": 2.0}, {"step": 2, "interval_runtime": 3.5}], {})
     assert facts == {"steps": 2, "seconds": 5.5}
 
 

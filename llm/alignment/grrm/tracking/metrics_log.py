@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from grrm.data.atomic import atomic_path
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +87,8 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
 
 def _drop_from(path: Path, first_step: int) -> None:
     earlier = (line for line, record in _lines_and_records(path) if record["step"] < first_step)  # may exceed memory
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
         file.writelines(earlier)
-    os.replace(temporary, path)
 
 
 FILE_NAME = "metrics.jsonl"

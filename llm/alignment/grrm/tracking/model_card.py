@@ -13,7 +13,7 @@ import yaml
 
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import VERDICT_FILE, read_metrics
-from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
+from grrm.tracking.rollout_dump import ROLLOUTS, last_arguments
 
 _RECIPE = {
     "algorithm": "rl_algorithm",
@@ -50,8 +50,7 @@ def model_card(run: Path, name: str, licence: str | None = None, base_model: str
     """
     checkpoint = re.fullmatch(r"checkpoint-(\d+)", run.resolve().name)
     folder = run.resolve().parent if checkpoint else run
-    recorded = read_arguments(folder / ROLLOUTS)
-    settings = recorded[max(recorded)] if recorded else {}
+    settings = last_arguments(folder / ROLLOUTS)
     header: dict[str, Any] = {"license": licence, "base_model": base_model, "library_name": "transformers"}
     header |= {"pipeline_tag": "text-generation", "tags": ["translation", "paddle-grrm"]}
     front = yaml.safe_dump({key: value for key, value in header.items() if value}, sort_keys=False, allow_unicode=True)

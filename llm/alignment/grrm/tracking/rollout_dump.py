@@ -7,7 +7,6 @@ file per step, written atomically.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from grrm.data.atomic import write_json
+from grrm.data.atomic import atomic_path, write_json
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import span_fields, spans_of_fields
@@ -249,9 +248,8 @@ class RolloutDump:
             self._lines.append(records)
             return
         path = self.folder / f"rollouts-rank000-step{step:08d}.parquet"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        pq.write_table(pa.Table.from_pylist([finite(record) for record in records], schema=_SCHEMA), temporary)
-        os.replace(temporary, path)
+        with atomic_path(path) as temporary:
+            pq.write_table(pa.Table.from_pylist([finite(record) for record in records], schema=_SCHEMA), temporary)
 
 
 def read_arguments(folder: Path) -> dict[int, dict[str, Any]]:
@@ -260,6 +258,13 @@ def read_arguments(folder: Path) -> dict[int, dict[str, Any]]:
         int(path.stem.rpartition("step")[2]): json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(Path(folder).glob(_ARGUMENTS.format("*")))
     }
+
+
+def last_arguments(folder: Path, before: int | None = None) -> dict[str, Any]:
+    """The settings of a run's last part, or of its last steps `before` that one; empty where none were kept."""
+    by_step = read_arguments(folder)
+    steps = [step for step in by_step if before is None or step < before]
+    return by_step[max(steps)] if steps else {}
 
 
 def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:

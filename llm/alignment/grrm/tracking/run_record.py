@@ -19,7 +19,7 @@ from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog, StepLines
 from grrm.tracking.report.selection import FOLDER as REJUDGED
-from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, read_arguments
+from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, last_arguments
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
@@ -130,8 +130,7 @@ class RunRecord:
 
 def _tell_changed(folder: Path, settings: Mapping[str, Any], first_step: int) -> None:
     """Name the settings that a resumed run has with other values than the steps before."""
-    earlier = {step: before for step, before in read_arguments(folder / ROLLOUTS).items() if step < first_step}
-    before = earlier[max(earlier)] if earlier else {}
+    before = last_arguments(folder / ROLLOUTS, before=first_step)
     changed = [name for name in settings if before.get(name, settings[name]) != settings[name]]
     if changed := [name for name in changed if name not in _MAY_CHANGE]:
         print(

@@ -26,22 +26,21 @@ _WINDOW = 10  # steps at least at either end of a run whose rewards are compared
 _NORMAL_95 = 1.96
 
 
-def run_facts(metrics: Metrics, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def run_facts(metrics: Metrics, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return algorithm, model, judge, data, seconds, tokens per second and the like, as far as they are recorded."""
-    keys = settings or {}
     seconds = sum(_values(metrics, "interval_runtime"))
     speeds = _values(metrics, "train_tokens_a_second")
     facts = {
-        "algorithm": keys.get("rl_algorithm"),
-        "loss": keys.get("policy_loss"),
-        "model": keys.get("actor_model_name_or_path") or keys.get("model_name_or_path"),
-        "judge": _judge(keys),
-        "train_data": keys.get("train_datasets"),
-        "eval_data": keys.get("eval_datasets"),
-        "prompts": keys.get("global_batch_size"),
-        "samples": keys.get("rollout_n"),
-        "learning_rate": keys.get("learning_rate"),
-        "seed": keys.get("seed"),
+        "algorithm": settings.get("rl_algorithm"),
+        "loss": settings.get("policy_loss"),
+        "model": settings.get("actor_model_name_or_path") or settings.get("model_name_or_path"),
+        "judge": _judge(settings),
+        "train_data": settings.get("train_datasets"),
+        "eval_data": settings.get("eval_datasets"),
+        "prompts": settings.get("global_batch_size"),
+        "samples": settings.get("rollout_n"),
+        "learning_rate": settings.get("learning_rate"),
+        "seed": settings.get("seed"),
         "steps": max((int(line["step"]) for line in metrics), default=None),
         "seconds": seconds or None,
         "tokens_a_second": statistics.median(speeds) if speeds else None,

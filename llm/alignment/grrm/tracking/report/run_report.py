@@ -25,7 +25,7 @@ from grrm.tracking.report.selection import (
     prompt_key,
     survey_run,
 )
-from grrm.tracking.rollout_dump import ROLLOUTS, read_arguments
+from grrm.tracking.rollout_dump import ROLLOUTS, last_arguments
 
 
 class PageGroups:
@@ -119,7 +119,7 @@ def report_data(runs: Sequence[Path], groups: int) -> dict[str, Any]:
     page = PageGroups()
     for number, (run, keys) in enumerate(zip(runs, chosen, strict=True)):
         page.add(number, run, keys)
-    settings = [_settings(run) for run in runs]
+    settings = [last_arguments(run / ROLLOUTS) for run in runs]
     return {
         "runs": [_run(*columns) for columns in zip(runs, names, surveys, settings, strict=True)],
         "settings": _different_settings(settings),
@@ -138,7 +138,7 @@ def render(data: Mapping[str, Any]) -> str:
     return scripted_page(title, {**data, "strings": strings}, script, style)
 
 
-def _run(run: Path, name: str, survey: Survey, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def _run(run: Path, name: str, survey: Survey, settings: Mapping[str, Any]) -> dict[str, Any]:
     metrics, verdict = read_metrics(run), _verdict(run)
     return {
         "name": name,
@@ -152,12 +152,6 @@ def _run(run: Path, name: str, survey: Survey, settings: Mapping[str, Any] | Non
         "statuses": dict(survey.statuses.most_common()),
         "rejections": dict(survey.rejections.most_common()),
     }
-
-
-def _settings(run: Path) -> dict[str, Any] | None:
-    """Settings of the run's last part, None where it kept none, as runs without rollouts do."""
-    arguments = read_arguments(run / ROLLOUTS)
-    return arguments[max(arguments)] if arguments else None
 
 
 def _verdict(run: Path) -> dict[str, Any] | None:
@@ -183,11 +177,10 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _different_settings(settings: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, list[Any]]]:
-    """Of several runs the settings in which they differ, of one all that are set."""
-    columns = [of_run or {} for of_run in settings]
-    names = sorted({name for column in columns for name in column})
-    rows = [(name, [column.get(name) for column in columns]) for name in names]
+def _different_settings(settings: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
+    """Of several runs the settings in which they differ, of one all that are set; runs without rollouts keep none."""
+    names = sorted({name for of_run in settings for name in of_run})
+    rows = [(name, [of_run.get(name) for of_run in settings]) for name in names]
     if len(settings) == 1:
         return [(name, values) for name, values in rows if values[0] not in (None, "", [], {})]
     return [(name, values) for name, values in rows if any(value != values[0] for value in values)]
