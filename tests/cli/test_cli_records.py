@@ -140,7 +140,7 @@ def test_the_row_that_is_named_is_the_first_that_is_wrong():
 def test_of_bad_rows_alike_one_is_described_and_others_are_counted(caplog):
     records = Records("file", [{"n": 1}, {"n": "x"}, {}, *({"n": f"y{i}"} for i in range(12)), {}])
     usable = usable_rows(records, [("n", count, "a number of tokens")], "not judged")
-    assert (usable.numbers, usable.reasons_summary()) == ([1], "13 x n is not a number of tokens, 2 x n is missing")
+    assert (usable.numbers, usable.reasons) == ([1], {"n is not a number of tokens": 13, "n is missing": 2})
     assert [record.getMessage() for record in caplog.records] == [
         "not judged: file row 2: column n holds 'x'; it must be a number of tokens "
         "(and 12 more: 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, …)",

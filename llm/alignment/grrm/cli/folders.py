@@ -64,7 +64,8 @@ def over_folder(added: Callable[[dict[str, Any]], str | None]) -> Callable[[Call
 def _over_files(
     rows: Path, out: Path | None, part_id: int, device_num: int, added: str | None, command: Callable[..., None]
 ) -> None:
-    from grrm.data.preference.pair_files import column_names, pair_files, row_count
+    from grrm.data.layouts.arrow_files import open_parquet
+    from grrm.data.preference.pair_files import pair_files
 
     if out is None or out.suffix:
         raise UserError(f"{rows} is a folder: give another one with --out, or --inplace")
@@ -76,9 +77,12 @@ def _over_files(
         target = out / path.name
         if not rewrites and target.exists():
             click.echo(f"{target}: there already", err=True)
-        elif rewrites and added in column_names(path):
+            continue
+        with open_parquet(path) as file:
+            names, n_rows = file.schema_arrow.names, file.metadata.num_rows
+        if rewrites and added in names:
             click.echo(f"{path}: has column {added} already", err=True)
-        elif not row_count(path):
+        elif not n_rows:
             click.echo(f"{path}: no rows", err=True)
         else:
             command(rows=path, out=target)
@@ -93,13 +97,9 @@ def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Usable | None:
     """
     if not works_on_folder():
         return None
-    from grrm.cli.records import usable_rows
+    from grrm.cli.records import tell_usable_rows
 
-    what = "left out" if leaves_out_rows() else "left empty"
-    usable = usable_rows(records, cells, what)
-    if usable.reasons:
-        click.echo(f"{records.origin}: {usable.reasons.total()} rows {what} ({usable.reasons_summary()})", err=True)
-    return usable
+    return tell_usable_rows(records, cells, "left out" if leaves_out_rows() else "left empty")
 
 
 def leaves_out_rows() -> bool:

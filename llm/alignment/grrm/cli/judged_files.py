@@ -22,7 +22,7 @@ from grrm.cli.records import (
     text,
     texts,
 )
-from grrm.data.layouts.table import RowError
+from grrm.data.layouts.table import RowError, counted
 from grrm.errors import UserError
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.gqm.groups import Candidate, Group, TranslationTask
@@ -47,10 +47,8 @@ class JudgedFile:
 
     def summary(self) -> str:
         """One line: rows that are scored, rows left out by reason."""
-        reasons = ", ".join(f"{count} x {reason}" for reason, count in self.excluded.most_common())
-        return f"{len(self.groups)} rows scored, {self.excluded.total()} left out" + (
-            f" ({reasons})" if reasons else ""
-        )
+        reasons = f" ({counted(self.excluded)})" if self.excluded else ""
+        return f"{len(self.groups)} rows scored, {self.excluded.total()} left out{reasons}"
 
 
 def judge_names(files: Sequence[Path]) -> list[str]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import click
 import pyarrow as pa
 
 from grrm.data.layouts.opening import ENDINGS, open_table
-from grrm.data.layouts.table import Row, RowError, ending_of
+from grrm.data.layouts.table import Row, RowError, counted, ending_of
 from grrm.data.layouts.text_files import STDIN, lines_of
 from grrm.errors import UserError, mistake_in
 from grrm.gqm.languages import display_name
@@ -101,10 +102,6 @@ class Usable:
     numbers: list[int]
     reasons: Counter[str]
 
-    def reasons_summary(self) -> str:
-        """The reasons in a line, the most frequent first."""
-        return ", ".join(f"{count} x {reason}" for reason, count in self.reasons.most_common())
-
 
 def usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left out") -> Usable:
     """The rows of which all `cells` can be used; what each other `becomes`, and why, is logged as `sort_out` does.
@@ -114,6 +111,15 @@ def usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left ou
     sound, reasons = sort_out(records, lambda number: [records.cell(number, *cell) for cell in cells], becomes)
     rows = [records.rows[number - 1] for number in sound]
     return Usable(replace(records, rows=rows, broken={}), list(sound), reasons)
+
+
+def tell_usable_rows(records: Records, cells: Sequence[Cell], becomes: str = "left out") -> Usable:
+    """As `usable_rows`, with a line on stderr of how many other rows there are, and why."""
+    usable = usable_rows(records, cells, becomes)
+    if usable.reasons:
+        n_rows, reasons = usable.reasons.total(), counted(usable.reasons)
+        click.echo(f"{records.origin}: {n_rows} rows {becomes} ({reasons})", err=True)
+    return usable
 
 
 def sort_out(

@@ -135,7 +135,7 @@ def count_rows(path: str) -> int | None:
     if not Path(path).is_file():
         return None
     if path.endswith(".parquet"):
-        return int(open_parquet(Path(path), ()).metadata.num_rows)
+        return int(open_parquet(Path(path)).metadata.num_rows)
     with open(path, "rb") as lines:
         return sum(1 for line in lines if line.strip())
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from grrm.data.atomic import atomic_path
 from grrm.data.chats import MESSAGES
 from grrm.data.documents import CARRIED, LOCATION, carried, carried_columns, location_fields, with_location
-from grrm.data.layouts.table import MAX_TEXT, RowError
+from grrm.data.layouts.table import MAX_TEXT, RowError, counted
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
 from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
 from grrm.data.task_json import render_tgt
@@ -62,11 +62,9 @@ class ConversionReport:
 
     def summary(self) -> str:
         """One line: rows written, rows left out by reason."""
-        counts = Counter(row.kind for row in self.rejected)
-        reasons = ", ".join(f"{count} x {reason}" for reason, count in counts.most_common())
-        return f"{self.path}: {self.written} rows written, {len(self.rejected)} left out" + (
-            f" ({reasons})" if reasons else ""
-        )
+        reasons = counted(Counter(row.kind for row in self.rejected))
+        why = f" ({reasons})" if reasons else ""
+        return f"{self.path}: {self.written} rows written, {len(self.rejected)} left out{why}"
 
 
 def log_rejected(path: Path, rejected: Sequence[RejectedRow]) -> None:

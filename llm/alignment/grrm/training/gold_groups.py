@@ -287,7 +287,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         yield from (row for _, row in read_rows(path))
         return
     n_rows = 0
-    with open_parquet(path, (*SOURCE_KEYS, "mt_texts", "scores")) as file:
+    with open_parquet(path) as file:
         for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
             n_rows += batch.num_rows
             yield from batch.to_pylist()

@@ -97,7 +97,6 @@ def mt(
 def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:
     """The scorers that were asked for; a missing environment is told before anything is scored."""
     from grrm.evaluation.mt_scores import NeuralScorer
-    from grrm.judges.metric_worker import METRIC_KINDS
 
     return [
         NeuralScorer(name, settings[f"{name}_env"], settings[f"{name}_model"], scorer_deadline)

@@ -127,18 +127,14 @@ def _read(
     path: Path, samples_key: str | None, src_lang: str | None, trg_lang: str | None
 ) -> tuple[list[TranslationTask], list[list[str | None]]]:
     """The tasks of the file, and their samples; of rows that cannot be used it is told."""
-    from grrm.cli.records import language, languages, read_records, text, texts, usable_rows
+    from grrm.cli.records import language, languages, read_records, tell_usable_rows, text, texts
     from grrm.gqm.groups import TranslationTask
 
-    records = read_records(path)
     cells: list[Cell] = [("src_text", text, "text"), ("trg_text", text, "text, the reference")]
     cells += [("src_lang", language, "a language (or give --src-lang)")] * (src_lang is None)
     cells += [("trg_lang", language, "a language (or give --trg-lang)")] * (trg_lang is None)
     cells += [] if samples_key is None else [(samples_key, texts, "a list of texts")]
-    usable = usable_rows(records, cells)
-    if usable.reasons:
-        click.echo(f"{path}: {usable.reasons.total()} rows left out ({usable.reasons_summary()})", err=True)
-    records = usable.records
+    records = tell_usable_rows(read_records(path), cells).records
     sources, references = (records.column(name, text, "text") for name in ("src_text", "trg_text"))
     src_langs, trg_langs = languages(records, "src_lang", src_lang), languages(records, "trg_lang", trg_lang)
     samples = [] if samples_key is None else records.column(samples_key, texts, "a list of texts")

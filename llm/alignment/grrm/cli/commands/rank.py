@@ -55,7 +55,7 @@ def rank(
     judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in rows that cannot
     be judged.
     """
-    from grrm.cli.records import language, read_records, text, text_or_none, texts, usable_rows
+    from grrm.cli.records import language, read_records, tell_usable_rows, text, text_or_none, texts
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.rank import group_of
@@ -72,10 +72,7 @@ def rank(
     cells += [("trg_lang", language, "a language")] * (trg_lang is None and not of_answers)
     reference: Callable[[Any], str | None] = text if spec.reference == "needed" else text_or_none
     cells += [("trg_text", reference, "text")] * reads_references
-    what = "left out" if leaves_out_rows() else "not judged"
-    usable = usable_rows(records, cells, what)
-    if usable.reasons:
-        click.echo(f"{records.origin}: {usable.reasons.total()} rows {what} ({usable.reasons_summary()})", err=True)
+    usable = tell_usable_rows(records, cells, "left out" if leaves_out_rows() else "not judged")
     written, records = usable.records if leaves_out_rows() else records, usable.records
     for name, override in ((src_lang_key, src_lang), ("trg_lang", trg_lang)):
         for row in filter(None, written.rows if override else ()):  # the row of a broken line stays empty

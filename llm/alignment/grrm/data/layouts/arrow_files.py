@@ -38,14 +38,10 @@ def arrow_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be read to its end ({first_line(error)}); {remedy}") from error
 
 
-def open_parquet(path: Path, columns: Iterable[str]) -> pq.ParquetFile:
-    """The opened file; `columns` only tell the user what it should hold.
-
-    Raises UserError when the file is missing or is not parquet.
-    """
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """The opened file. Raises UserError when it is missing or is not parquet."""
     if not path.is_file():
-        named = ", ".join(columns)
-        raise UserError(f"{path} does not exist; give the path of a parquet file{named and f' with columns {named}'}")
+        raise UserError(f"{path} does not exist; give the path of a parquet file")
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
@@ -58,10 +54,10 @@ def parquet_table(path: Path) -> RowTable:
     """A parquet file. Errors as in `open_parquet`."""
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        with open_parquet(path, ()) as file:
+        with open_parquet(path) as file:
             yield from file.iter_batches(batch_size=ROWS_PER_BATCH, columns=columns)
 
-    with open_parquet(path, ()) as file:
+    with open_parquet(path) as file:
         return arrow_row_table(path, file.schema_arrow, batches, int(file.metadata.num_rows))
 
 

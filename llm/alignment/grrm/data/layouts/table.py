@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,11 @@ class RowError(UserError):
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def counted(reasons: Counter[str]) -> str:
+    """The reasons in a line, the most frequent first, each with its number of rows; empty without any."""
+    return ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
 
 
 @dataclass(frozen=True, slots=True)

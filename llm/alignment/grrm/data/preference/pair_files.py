@@ -26,18 +26,6 @@ def pair_files(folder: Path, part_id: int = 0, device_num: int = 1) -> list[Path
     return files[part_id::device_num]
 
 
-def row_count(path: Path) -> int:
-    """Rows of a language-pair file. Raises UserError for one that is not parquet."""
-    with open_parquet(path, ()) as file:
-        return int(file.metadata.num_rows)
-
-
-def column_names(path: Path) -> list[str]:
-    """Columns of a language-pair file. Raises UserError for one that is not parquet."""
-    with open_parquet(path, ()) as file:
-        return list(file.schema_arrow.names)
-
-
 def pair_file(folder: Path, src_lang: str, trg_lang: str) -> Path:
     """The file of the rows of a language pair."""
     return folder / f"{src_lang}2{trg_lang}.parquet"
@@ -48,7 +36,7 @@ def check_columns(path: Path, contents: Mapping[str, str], remedy: str) -> None:
 
     Raises UserError, with `remedy` where a column is missing, for one of another type, and a file that is not parquet.
     """
-    with open_parquet(path, contents) as file:
+    with open_parquet(path) as file:
         schema = file.schema_arrow
         if not file.metadata.num_rows:  # a language pair that the seed has no rows of, never sampled
             return

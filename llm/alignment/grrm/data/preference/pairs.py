@@ -143,7 +143,7 @@ class _PairBuilder:
 
     def of_file(self, path: Path) -> pa.Table:
         """The file's pairs, in the order of its rows, or with a limit by falling margin."""
-        with open_parquet(path, ()) as file:
+        with open_parquet(path) as file:
             if not file.metadata.num_rows:
                 return self._schema.empty_table()
             self.n_rows += file.metadata.num_rows

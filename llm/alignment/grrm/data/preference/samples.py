@@ -68,7 +68,7 @@ def clean_sample_files(
 def _clean_file(path: Path, text_key: str, single_line: bool) -> CleaningReport:
     rejected: list[RejectedRow] = []
     n_before = n_after = 0
-    with open_parquet(path, [text_key]) as file:
+    with open_parquet(path) as file:
         if not file.metadata.num_rows:
             return CleaningReport(path, 0, 0, ())
         beside = _lists_as_long(file, text_key)
