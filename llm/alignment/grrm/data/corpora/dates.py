@@ -20,37 +20,37 @@ _FRENCH_FIRST = re.compile(r"\b1 (?=[a-zéû])")
 
 def date(draws: Draws) -> Phrase:
     """A day, written in full with its weekday, in full, or in figures."""
-    day = _day(draws)
+    day, name = _day(draws)
     style = draws.rng.choice(("full", "long", "long", "yMd"))
-    return Phrase((f"date:{day}",), partial(date_text, day, style))
+    return Phrase((name,), partial(date_text, day, style))
 
 
 def month(draws: Draws) -> Phrase:
     """A month of a year, a day of a month, or a quarter of a year."""
     skeleton = draws.rng.choice(_MONTHS)
-    day = draws.pick(_any_day, lambda day: f"{skeleton}:{date_text(day, skeleton, 'en')}")
-    return Phrase((f"{skeleton}:{date_text(day, skeleton, 'en')}",), partial(date_text, day, skeleton))
+    day, name = draws.pick(_any_day, lambda day: f"{skeleton}:{date_text(day, skeleton, 'en')}")
+    return Phrase((name,), partial(date_text, day, skeleton))
 
 
 def span(draws: Draws) -> Phrase:
     """From one day to another, up to three months later."""
-    first, last = draws.pick(_any_span, lambda span: f"span:{span[0]}/{span[1]}")
-    return Phrase((f"span:{first}/{last}",), partial(_span_text, first, last))
+    (first, last), name = draws.pick(_any_span, lambda span: f"span:{span[0]}/{span[1]}")
+    return Phrase((name,), partial(_span_text, first, last))
 
 
 def time(draws: Draws) -> Phrase:
     """A time of day, with or without seconds."""
     style = draws.rng.choice(("short", "short", "medium"))
-    clock = draws.pick(partial(_any_clock, with_seconds=style == "medium"), lambda clock: f"time:{clock}")
-    return Phrase((f"time:{clock}",), partial(time_text, clock, style))
+    clock, name = draws.pick(partial(_any_clock, with_seconds=style == "medium"), lambda clock: f"time:{clock}")
+    return Phrase((name,), partial(time_text, clock, style))
 
 
 def moment(draws: Draws) -> Phrase:
     """A day and a time of day."""
-    day = _day(draws)
-    clock = draws.pick(partial(_any_clock, with_seconds=False), lambda clock: f"time:{clock}")
+    day, day_name = _day(draws)
+    clock, clock_name = draws.pick(partial(_any_clock, with_seconds=False), lambda clock: f"time:{clock}")
     style = draws.rng.choice(("full", "long", "long"))
-    return Phrase((f"date:{day}", f"time:{clock}"), partial(_moment_text, day, clock, style))
+    return Phrase((day_name, clock_name), partial(_moment_text, day, clock, style))
 
 
 def date_text(day: dt.date, style: str, language: str) -> str:
@@ -88,7 +88,7 @@ def _french_first(text: str, language: str) -> str:
     return _FRENCH_FIRST.sub("1er ", text) if language == "fr" else text
 
 
-def _day(draws: Draws) -> dt.date:
+def _day(draws: Draws) -> tuple[dt.date, str]:
     return draws.pick(_any_day, lambda day: f"date:{day}")
 
 

@@ -36,13 +36,17 @@ class Draws:
     rng: random.Random
     side: Side
 
-    def pick(self, draw: Callable[[random.Random], Value], name: Callable[[Value], str]) -> Value:
-        """Draw until the value is on this side. Raises ValueError when none turns up (too few distinct values)."""
+    def pick(self, draw: Callable[[random.Random], Value], name_of: Callable[[Value], str]) -> tuple[Value, str]:
+        """Draw until the value is on this side, and return it with its name.
+
+        Raises ValueError when none turns up (too few distinct values).
+        """
         for _ in range(MOST_DRAWS):
             value = draw(self.rng)
-            if side_of(name(value)) == self.side:
-                return value
-        raise ValueError(f"no value such as {name(value)!r} is on the {self.side} side")
+            name = name_of(value)
+            if side_of(name) == self.side:
+                return value, name
+        raise ValueError(f"no value such as {name!r} is on the {self.side} side")
 
 
 def side_of(name: str) -> Side:

@@ -94,9 +94,9 @@ TERRITORIES = (
 
 def territories(draws: Draws) -> Phrase:
     """Two to four territories joined by "and" or "or"; the same ones in another order are the same content."""
-    codes = draws.pick(_any_territories, _name)
+    codes, name = draws.pick(_any_territories, lambda codes: "places:" + " ".join(sorted(codes)))
     style = draws.rng.choice(("standard", "standard", "or"))
-    return Phrase((_name(codes),), partial(_list_text, codes, style))
+    return Phrase((name,), partial(_list_text, codes, style))
 
 
 def _list_text(codes: tuple[str, ...], style: str, language: str) -> str | None:
@@ -106,10 +106,6 @@ def _list_text(codes: tuple[str, ...], style: str, language: str) -> str | None:
 
 def _any_territories(rng: random.Random) -> tuple[str, ...]:
     return tuple(rng.sample(TERRITORIES, rng.choice((2, 2, 3, 3, 4))))
-
-
-def _name(codes: tuple[str, ...]) -> str:
-    return "places:" + " ".join(sorted(codes))
 
 
 KINDS: dict[str, tuple[Callable[[Draws], Phrase], int]] = {

@@ -54,36 +54,36 @@ _SECONDS: dict[RelativeUnit, int] = {"day": 86_400, "hour": 3_600, "minute": 60,
 
 def money(draws: Draws) -> Phrase:
     """An amount with the currency's sign or, more often, its name."""
-    currency, value = draws.pick(_any_amount, lambda amount: f"money:{amount[0]}:{amount[1]}")
+    (currency, value), name = draws.pick(_any_amount, lambda amount: f"money:{amount[0]}:{amount[1]}")
     write = draws.rng.choice((cldr.money, cldr.money_in_words, cldr.money_in_words))
-    return Phrase((f"money:{currency}:{value}",), partial(write, value, currency))
+    return Phrase((name,), partial(write, value, currency))
 
 
 def measure(draws: Draws, units: Sequence[str] = UNITS) -> Phrase:
     """A physical quantity with the unit's full name."""
-    unit, value = draws.pick(partial(_any_measure, units), lambda measure: f"measure:{measure[0]}:{measure[1]}")
-    return Phrase((f"measure:{unit}:{value}",), partial(cldr.measure, value, unit))
+    (unit, value), name = draws.pick(partial(_any_measure, units), lambda measure: f"measure:{measure[0]}:{measure[1]}")
+    return Phrase((name,), partial(cldr.measure, value, unit))
 
 
 def duration(draws: Draws) -> Phrase:
     """A length of time in one unit, or in two neighbouring ones."""
     if draws.rng.random() < 0.5:
-        unit, value = draws.pick(_any_duration, lambda duration: f"duration:{duration[0]}:{duration[1]}")
-        return Phrase((f"duration:{unit}:{value}",), partial(cldr.measure, Decimal(value), unit))
-    parts, values = draws.pick(_any_two_parts, lambda both: f"duration:{both}")
-    return Phrase((f"duration:{(parts, values)}",), partial(_two_parts_text, parts, values))
+        (unit, value), name = draws.pick(_any_duration, lambda duration: f"duration:{duration[0]}:{duration[1]}")
+        return Phrase((name,), partial(cldr.measure, Decimal(value), unit))
+    (parts, values), name = draws.pick(_any_two_parts, lambda both: f"duration:{both}")
+    return Phrase((name,), partial(_two_parts_text, parts, values))
 
 
 def relative_time(draws: Draws) -> Phrase:
     """So long ago, or in so much time."""
-    unit, value = draws.pick(_any_relative, lambda relative: f"relative:{relative}")
-    return Phrase((f"relative:{(unit, value)}",), partial(_relative_text, unit, value))
+    (unit, value), name = draws.pick(_any_relative, lambda relative: f"relative:{relative}")
+    return Phrase((name,), partial(_relative_text, unit, value))
 
 
 def percentage(draws: Draws) -> Phrase:
     """A percentage with at most one decimal."""
-    value = draws.pick(_any_percentage, lambda value: f"percentage:{value}")
-    return Phrase((f"percentage:{value}",), partial(cldr.percentage, value))
+    value, name = draws.pick(_any_percentage, lambda value: f"percentage:{value}")
+    return Phrase((name,), partial(cldr.percentage, value))
 
 
 def _two_parts_text(parts: tuple[str, str], values: tuple[int, int], language: str) -> str | None:

@@ -163,12 +163,8 @@ class _PairBuilder:
             for at in sorted(reasons):
                 self.rejected.append(RejectedRow(first + at, f"{path.name}: {reasons[at]}"))
                 logger.warning("%s row %d left out: %s", path, first + at, reasons[at])
-            if reasons:
-                keep = np.setdiff1d(np.arange(batch.num_rows), list(reasons))
-                batch_rows = batch.take(pa.array(keep))
-            else:
-                batch_rows = batch
-            yield self._of_batch(path, batch_rows)
+            sound = np.delete(np.arange(batch.num_rows), list(reasons))
+            yield self._of_batch(path, batch.take(pa.array(sound)))
             first += batch.num_rows
 
     def _of_batch(self, path: Path, batch: pa.RecordBatch) -> pa.Table:

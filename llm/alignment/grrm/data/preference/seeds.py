@@ -6,7 +6,7 @@ with the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -27,7 +27,7 @@ from grrm.gqm.languages import TOWER_LANGS
 HUB = "en"
 OTHERS = tuple(language for language in TOWER_LANGS if language != HUB)
 X2X_SCHEMA = pa.schema([(name, pa.string()) for name in ("src_text", "ref_text", "src_lang", "trg_lang", "ref_lang")])
-Files = Iterator[tuple[str, str, Callable[[], pa.Table]]]  # the languages of a file, and what makes its rows
+RowsOf = Callable[[pa.Table, str, str], pa.Table]  # the rows of a pair of languages, from those of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,11 @@ def write_rm_seed(parquet: Path, out_dir: Path) -> SeedReport:
     folder that cannot be written to.
     """
 
-    def files(table: pa.Table) -> Files:
-        for language in OTHERS:
-            for pair in ((language, HUB), (HUB, language)):
-                yield (*pair, lambda pair=pair: _first_of_source(_of_pair(table, *pair)).cast(SCHEMA))  # type: ignore[misc]
+    def rows(table: pa.Table, src_lang: str, trg_lang: str) -> pa.Table:
+        return _first_of_source(_of_pair(table, src_lang, trg_lang)).cast(SCHEMA)
 
-    return _write_files(parquet, out_dir, files)
+    pairs = [pair for language in OTHERS for pair in ((language, HUB), (HUB, language))]
+    return _write_files(parquet, out_dir, pairs, rows)
 
 
 def write_x2x_seed(parquet: Path, out_dir: Path) -> SeedReport:
@@ -70,27 +69,27 @@ def write_x2x_seed(parquet: Path, out_dir: Path) -> SeedReport:
     Columns src_text, ref_text, src_lang, trg_lang, ref_lang, which is `en`. Sources are those of the rows into English,
     then the targets of the rows out of it, each once. Otherwise like `write_rm_seed`.
     """
+    anchored: dict[str, pa.Table] = {}
 
-    def files(table: pa.Table) -> Files:
-        anchored = {language: _anchored(table, language) for language in OTHERS}
-        for src_lang, trg_lang in permutations(OTHERS, 2):
-            sources = anchored[src_lang]
-            yield src_lang, trg_lang, lambda s=sources, pair=(src_lang, trg_lang): _x2x_rows(s, *pair)  # type: ignore[misc]
+    def rows(table: pa.Table, src_lang: str, trg_lang: str) -> pa.Table:
+        if src_lang not in anchored:
+            anchored[src_lang] = _anchored(table, src_lang)
+        return _x2x_rows(anchored[src_lang], src_lang, trg_lang)
 
-    return _write_files(parquet, out_dir, files)
+    return _write_files(parquet, out_dir, list(permutations(OTHERS, 2)), rows)
 
 
-def _write_files(parquet: Path, out_dir: Path, files: Callable[[pa.Table], Files]) -> SeedReport:
+def _write_files(parquet: Path, out_dir: Path, pairs: Sequence[tuple[str, str]], rows_of: RowsOf) -> SeedReport:
     intake = read_usable(
         parquet, {"src_text": "text", "trg_text": "text", "src_lang": "language", "trg_lang": "language"}
     )
     table, written, existing = intake.table, dict[Path, int](), list[Path]()
-    for src_lang, trg_lang, make in tqdm(files(table), desc="seed files", unit="file", disable=None):
+    for src_lang, trg_lang in tqdm(pairs, desc="seed files", unit="file", disable=None):
         path = pair_file(out_dir, src_lang, trg_lang)
         if path.exists():
             existing.append(path)
             continue
-        rows = make()
+        rows = rows_of(table, src_lang, trg_lang)
         with atomic_path(path) as temporary:
             pq.write_table(rows, temporary)
         written[path] = rows.num_rows
