@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ from support.command_line import refusal
 
 from grrm import cli
 from grrm.cli import judge_options
-from grrm.cli.commands import translate as translate_command
 from grrm.cli.records import (
     Records,
     check_lengths,
@@ -31,9 +31,7 @@ from grrm.cli.records import (
 )
 from grrm.cli.results import json_line, result_sink, show_table
 from grrm.errors import UserError
-from grrm.evaluation.ranking import GOLD_TIE_RULES, TIE_RULES, UNSCORED_RULES
-from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
-from grrm.gqm.prompts import GQM_TASKS
+from grrm.evaluation.ranking import GoldTieRule, TieRule, UnscoredRule
 from grrm.judges.registry import judge_names
 from grrm.judges.spec import SPECS
 from grrm.judges.text_metric import METRICS
@@ -49,7 +47,6 @@ def records(*rows: dict) -> Records:
 def test_choices_on_the_command_line_are_those_there_are():
     rank = {parameter.name: parameter.type for parameter in cli.grrm.commands["rank"].params}
     ranking = {parameter.name: parameter.type for parameter in cli.grrm.commands["eval"].commands["ranking"].params}
-    assert translate_command.PROMPT_TYPES == MT_PROMPT_TYPES
     assert [item.value for item in rank["judge"].shell_complete(None, None, "r")] == [
         name for name in judge_names() if name.startswith("r")
     ]
@@ -58,9 +55,8 @@ def test_choices_on_the_command_line_are_those_there_are():
     assert {(needs, judge_options.OPTION_OF.get(flag, flag)) for flag, needs in judge_options.FLAGS.items()} <= known
     words = {word for one in cli.grrm.commands["rank"].params for word in one.opts}
     assert {f"--{flag.replace('_', '-')}" for flag in judge_options.FLAGS} <= words
-    assert tuple(rank["prompt_type"].choices) == tuple(GQM_TASKS)
-    assert (tuple(ranking["ties"].choices), tuple(ranking["unscored"].choices)) == (TIE_RULES, UNSCORED_RULES)
-    assert tuple(ranking["gold_ties"].choices) == GOLD_TIE_RULES
+    for name, rule in (("ties", TieRule), ("unscored", UnscoredRule), ("gold_ties", GoldTieRule)):
+        assert tuple(ranking[name].choices) == get_args(rule)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from grrm.cli.options import (
 )
 from grrm.engine.options import check_reward_model_options
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
+from grrm.gqm.prompts import GQM_TASKS
 from grrm.gqm.verification import VERIFIER_PROMPT_TYPES
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ judge_options = option_group(
     ),
     click.option(
         "--prompt-type",
-        type=click.Choice(["score", "ranking", "ranking_score"]),
+        type=click.Choice(list(GQM_TASKS)),
         default="ranking_score",
         show_default=True,
         help="Output requested from the judge.",

@@ -50,11 +50,6 @@ class BatchPlan:
     micro_batch_tokens: int = 0  # above 0 a micro-batch holds so many, and there are at most as many as rows
 
     @property
-    def gradient_accumulation_steps(self) -> int:
-        """Micro-batches a rank adds up before one optimizer step."""
-        return self.micro_batches_per_update
-
-    @property
     def max_tokens_per_rollout(self) -> int:
         """Upper bound of prompt and response tokens over all ranks."""
         return self.rows_per_rollout * self.max_tokens_per_row

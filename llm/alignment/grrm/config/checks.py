@@ -267,12 +267,12 @@ def check_batches(
     if plan is None:
         return None
     accumulation = config.gradient_accumulation_steps
-    if "gradient_accumulation_steps" in explicit and accumulation != plan.gradient_accumulation_steps:
+    if "gradient_accumulation_steps" in explicit and accumulation != plan.micro_batches_per_update:
         problems.add(
             f"gradient_accumulation_steps {accumulation} contradicts the batch sizes, which need "
-            f"{plan.gradient_accumulation_steps}; remove the key, it is derived."
+            f"{plan.micro_batches_per_update}; remove the key, it is derived."
         )
-    check_pieces(config, plan.gradient_accumulation_steps, problems)
+    check_pieces(config, plan.micro_batches_per_update, problems)
     saves, updates = config.save_steps, plan.updates_per_rollout
     if config.save_strategy == "steps" and (saves < 1 or saves % updates):
         near = nearest_values(saves, lambda steps: steps % updates == 0, max(saves, 1) + updates)

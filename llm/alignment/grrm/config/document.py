@@ -129,7 +129,7 @@ def _row(*cells: str) -> str:
 
 def support_table(scope: str, stages: Sequence[Stage] = STAGES) -> str:
     """The keys of a scope that do nothing or are refused: for which script, with which values they pass, and why."""
-    rows: dict[str, list[Stage]] = {}
+    rows: dict[tuple[str, ...], list[Stage]] = {}
     for stage in stages:
         for key in keys_of(stage.config).values():
             if key.support.by not in HONOURED:
@@ -140,10 +140,10 @@ def support_table(scope: str, stages: Sequence[Stage] = STAGES) -> str:
                     f"`{_accepted(key)}`",
                     key.support.note,
                 )
-                rows.setdefault(_row(*cells), []).append(stage)
-    head = ["| key | meaning | what happens | unless it is | why | script |", "|---|---|---|---|---|---|"]
-    ours = {row: having for row, having in rows.items() if scope_of(having) == scope}
-    return "\n".join([*head, *(f"{row} {_listed([stage.script for stage in ours[row]])} |" for row in ours)])
+                rows.setdefault(cells, []).append(stage)
+    head = ["key", "meaning", "what happens", "unless it is", "why", "script"]
+    ours = {cells: having for cells, having in rows.items() if scope_of(having) == scope}
+    return _table(head, [_row(*cells, _listed([stage.script for stage in ours[cells]])) for cells in ours])
 
 
 def algorithm_tables() -> str:

@@ -205,7 +205,7 @@ def _checked(
         return Prepared(config, None)
     plan = parts.plan(config, keys, data_ranks, n_prompts, problems)
     if plan is not None:
-        config = config.model_copy(update={"gradient_accumulation_steps": plan.gradient_accumulation_steps})
+        config = config.model_copy(update={"gradient_accumulation_steps": plan.micro_batches_per_update})
     return Prepared(config, plan)
 
 

@@ -162,7 +162,5 @@ def _read(path: Path) -> Mark | None:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         return Mark(str(value["fingerprint"]), float(value["seconds"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None  # a damaged mark proves nothing, so the stage runs again

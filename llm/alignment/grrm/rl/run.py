@@ -63,7 +63,7 @@ def train(config: RLConfig) -> None:
     prompts, held_out_prompts = read_rows(config, tokenizer)
     plan = batch_plan(config, ranks.size, len(prompts))
     args.per_device_train_batch_size = plan.micro_batch_rows
-    args.gradient_accumulation_steps = plan.gradient_accumulation_steps
+    args.gradient_accumulation_steps = plan.micro_batches_per_update
     assert plan.optimizer_steps is not None  # the number of prompts is known
     args.max_steps = plan.optimizer_steps
     file = training_file("rl", config.train_datasets, len(prompts))

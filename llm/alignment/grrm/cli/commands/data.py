@@ -11,6 +11,7 @@ from grrm.cli.commands.convert import convert
 from grrm.cli.commands.corpus import corpus
 from grrm.cli.options import FILE, option_group
 from grrm.cli.script_flags import ScriptGroup
+from grrm.gqm.prompts import GQM_TASKS
 
 SHUFFLE_SEED = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=114514, show_default=True, help="Random seed."
@@ -35,7 +36,7 @@ GROUP_OPTIONS = option_group(
     click.option("--analysis-key", default="analysis", show_default=True, help="Column of the analyses."),
     click.option(
         "--prompt-type",
-        type=click.Choice(["score", "ranking", "ranking_score"]),
+        type=click.Choice(list(GQM_TASKS)),
         default="ranking_score",
         show_default=True,
     ),

@@ -22,6 +22,7 @@ from grrm.cli.options import (
 )
 from grrm.cli.verdict_columns import with_empty_rows
 from grrm.errors import UserError
+from grrm.gqm.mt_prompts import MT_PROMPT_TYPES
 
 if TYPE_CHECKING:
     from grrm.cli.records import Records
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from grrm.judges.interface import OpenedGenerator
     from grrm.models.trained_with import TrainedWith
 
-# Spelt out, so that `--help` need not import them; a test compares them with the prompts' own list.
-PROMPT_TYPES = ("codeblock-think", "Tower", "Tower.lastl", "seedx", "seedx-cot", "SSR")
 _SHOWN_PAIRS = 6  # of those that a model was trained on
 
 
@@ -43,7 +42,7 @@ _SHOWN_PAIRS = 6  # of those that a model was trained on
 @sampling_options(max_new_tokens=4096, retry=4)
 @click.option(
     "--prompt-type",
-    type=click.Choice(PROMPT_TYPES),
+    type=click.Choice(MT_PROMPT_TYPES),
     help="Prompt type of the model.  [default: the one it was trained with; else codeblock-think]",
 )
 @click.option("-n", "--sampling-n", type=COUNT, default=1, show_default=True, help="Translations per source.")
