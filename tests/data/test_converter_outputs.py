@@ -10,7 +10,7 @@ from support.rows import Converter, Row, group, pair, rows_of, write_parquet
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.mt import convert_rl_mt, convert_sft_mt
-from grrm.data.converters.output import enter_dataset, shuffled_order
+from grrm.data.converters.output import enter_dataset
 from grrm.data.dataset import read_rows
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
@@ -120,9 +120,3 @@ def test_the_commands_convert_and_say_what_they_wrote(tmp_path: Path, command: s
     result = invoke("data", command, source, out, *options)
     assert f"{out}: {count} rows written, 0 left out" in result.output
     assert pq.read_metadata(out).num_rows == count
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_that_numpy_does_not_take_is_one_sentence(seed):
-    with pytest.raises(UserError, match=f"seed {seed} is not from 0 to 4294967295"):
-        shuffled_order(3, seed)

@@ -87,7 +87,5 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     source = write_parquet(tmp_path / "in.parquet", [group(scores=[4, 4, 4])])
     with pytest.raises(UserError, match=r"in.parquet has no group whose scores differ"):
         convert_pairs_gqm(source, tmp_path / "out.parquet")
-    with pytest.raises(UserError, match=r"swaps is 0; it must be at least 1"):
-        convert_pairs_gqm(source, tmp_path / "out.parquet", swaps=0)
     with pytest.raises(UserError, match=r"out.jsonl does not end with .parquet"):
         convert_pairs_gqm(source, tmp_path / "out.jsonl")

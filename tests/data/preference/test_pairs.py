@@ -146,16 +146,7 @@ def test_columns_of_other_types_are_an_error(tmp_path, changed, complaint):
         written(tmp_path, [row(["a", "b"], [9.0, 1.0]) | changed])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"min_margin": float("nan")},
-        {"min_margin": -1},
-        {"valid_score_range": (5, 1)},
-        {"use_sampling_num": 1},
-        {"limit_for_each_lang_pair": 0},
-    ],
-)
+@pytest.mark.parametrize("settings", [{"min_margin": float("nan")}, {"min_margin": -1}, {"valid_score_range": (5, 1)}])
 def test_rules_that_cannot_be_met_are_an_error(settings):
     with pytest.raises(UserError):
         PairRules(**settings)

@@ -42,15 +42,11 @@ def relative_groups(
     reference (see `align_group`). Groups whose scores are all the same have nothing to compare; they are left out and
     counted.
 
-    Raises UserError for a `top_score` not from 1 to 10, a `group_size` of 1 or below 0, `orders` below 0, an `out`
-    that does not end with .parquet, when no group is left, and as `read_groups`.
+    Raises UserError for a `group_size` of 1, an `out` that does not end with .parquet, when no group is left, and as
+    `read_groups`.
     """
-    if not 1 <= top_score <= 10:
-        raise UserError(f"top_score is {top_score}; it must be from 1 to 10")
-    if group_size < 0 or group_size == 1:
+    if group_size == 1:
         raise UserError(f"group_size is {group_size}; it must be at least 2, or 0 for whole groups")
-    if orders < 0:
-        raise UserError(f"orders is {orders}; it must be at least 1, or 0 for the order that is there")
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
     intake = read_scored_groups(parquet)

@@ -32,7 +32,7 @@ from grrm.data.converters.output import (
 from grrm.errors import UserError
 from grrm.gqm.groups import ranking_line
 from grrm.gqm.languages import CANDIDATE_IDS, display_name
-from grrm.gqm.prompts import Span, check_prompt_type, decisive_spans, render_response, without_verdict
+from grrm.gqm.prompts import Span, decisive_spans, render_response, without_verdict
 
 _EXTRA_INFO = pa.struct(
     [
@@ -67,7 +67,6 @@ def convert_sft_gqm(
     The prompt shows `context_segments` of each row's document, as the judge does with that option. Raises UserError for
     an unknown prompt type and as `read_groups` and `with_contexts` do.
     """
-    check_prompt_type(prompt_type)
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
 
     def build(rows: Order) -> pa.Table:
@@ -126,16 +125,12 @@ def convert_rl_gqm(
     scores, decimals included, for the rule `score_ordering`; groups need no analysis.
 
     Holds the input columns once, and 16 bytes per output row. Raises UserError for an unknown prompt type, with
-    `compat` for `score` too, with `order_only` for others, for a negative number of augmentations and as `read_groups`
-    does.
+    `compat` for `score` too, with `order_only` for others, and as `read_groups` does.
     """
-    check_prompt_type(prompt_type)
     if order_only and prompt_type != "score":
         raise UserError(f"order_only is for prompt type 'score', not for {prompt_type!r}")
     if compat and prompt_type == "score":
         raise UserError("prompt type 'score' cannot be used here: the original's are 'ranking' and 'ranking_score'")
-    if min(subgroup_augment, shuffle_augment) < 0:
-        raise UserError("subgroup_augment and shuffle_augment must be 0 or more; 0 switches the augmentation off")
     source = read_groups(parquet, mt_key, score_key, None if order_only else analysis_key)
     intake, contexts = with_contexts(source, parquet, context_segments)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()

@@ -16,7 +16,7 @@ from grrm.data.converters.groups import group_prompts, integer_scores, read_grou
 from grrm.data.converters.intake import Intake, with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, SFT_SCHEMA, Order, shuffled_order, taught, write_in_order
 from grrm.errors import UserError
-from grrm.gqm.prompts import check_prompt_type, pairwise_prompt, render_response
+from grrm.gqm.prompts import pairwise_prompt, render_response
 
 PAIR_SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
 Choice = Literal["gap", "random"]
@@ -42,12 +42,9 @@ def convert_pairs_gqm(
     the rejected one two candidates of different scores have each other's score and rank. The two are drawn at random,
     or with `choose` "gap" those first whose scores are furthest apart; no two are swapped twice in a group.
 
-    Groups whose scores are all the same are left out and counted. Raises UserError for an unknown prompt type, fewer
-    than one swap, an `out` that is not .parquet, no group to make a pair of, and as `read_groups` does.
+    Groups whose scores are all the same are left out and counted. Raises UserError for an unknown prompt type, an `out`
+    that is not .parquet, no group to make a pair of, and as `read_groups` does.
     """
-    check_prompt_type(prompt_type)
-    if swaps < 1:
-        raise UserError(f"swaps is {swaps}; it must be at least 1")
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; pairs are written as parquet only")
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
@@ -86,8 +83,6 @@ def convert_sft_pairwise(
     negative log-likelihood of the letter is the loss of Bradley and Terry on its log-odds. Raises UserError as
     `convert_pairs_gqm`.
     """
-    if pairs < 1:
-        raise UserError(f"pairs is {pairs}; it must be at least 1")
     intake = read_groups(parquet, mt_key, score_key, None)
     all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
     rng = Random(seed)

@@ -49,10 +49,8 @@ JUDGE_RL_SCHEMA = pa.schema(
 def shuffled_order(n_rows: int, seed: int = DEFAULT_SEED) -> Order:
     """A permutation of `n_rows` rows, the same as pandas' `sample(frac=1, random_state=seed)` gives.
 
-    Zero rows give an empty order. Raises UserError for a seed that is not from 0 to 2**32 - 1.
+    Zero rows give an empty order. Raises ValueError for a seed that is not from 0 to 2**32 - 1.
     """
-    if not 0 <= seed < 2**32:
-        raise UserError(f"seed {seed} is not from 0 to {2**32 - 1}; choose one that is")
     return np.random.RandomState(seed).permutation(n_rows).astype(np.int64)
 
 

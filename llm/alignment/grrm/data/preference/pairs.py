@@ -54,10 +54,6 @@ class PairRules:
                 f"min_margin {self.min_margin:g}, valid_score_range {low:g} to {high:g}: the margin must be at least "
                 "0, the range must rise, and all must be finite numbers"
             )
-        if self.use_sampling_num is not None and self.use_sampling_num < 2:
-            raise UserError(f"use_sampling_num is {self.use_sampling_num}; a pair needs at least 2 candidates")
-        if self.limit_for_each_lang_pair is not None and self.limit_for_each_lang_pair < 1:
-            raise UserError(f"limit_for_each_lang_pair is {self.limit_for_each_lang_pair}; it must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
