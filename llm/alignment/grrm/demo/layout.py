@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from grrm.config.load import read_yaml
 from grrm.demo.results import seed_folder
 from grrm.demo.settings import STOCK, Settings
 from grrm.demo.stages import Stage
@@ -134,6 +133,5 @@ class Layout:
 
 def _steps_in(recipe: Path) -> int | None:
     """`max_steps` of a recipe, None when it has none."""
-    values: Any = yaml.safe_load(recipe.read_text(encoding="utf-8"))
-    steps = values.get("max_steps") if isinstance(values, dict) else None
+    steps = read_yaml(recipe).get("max_steps")
     return steps if isinstance(steps, int) else None

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import requests
-
 from grrm.errors import UserError
+from grrm.http_client.client import HttpClient
 from grrm.startup import end_with_parent
 
 _GRACE_S = 15.0
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_PROBE_S = 2.0
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -233,11 +233,7 @@ class RewardService:
         raise UserError(f"the reward server {happened} ({words}): read {self.log} and run the demo again")
 
 
-def is_ready(url: str, timeout_s: float = 2.0) -> bool:
-    """True when `GET url/readyz` answers 200; proxies are not asked about the loopback address."""
-    with requests.Session() as session:
-        session.trust_env = False
-        try:
-            return session.get(f"{url.rstrip('/')}/readyz", timeout=timeout_s).status_code == 200
-        except requests.RequestException:
-            return False
+def is_ready(url: str) -> bool:
+    """True when `GET url/readyz` answers 200."""
+    with contextlib.closing(HttpClient([url], "reward server", "/readyz")) as client:
+        return client.unready(url, time.monotonic() + _PROBE_S) is None

@@ -118,14 +118,14 @@ def _curve(metrics: Iterable[Mapping[str, Any]], key: str) -> list[list[float]]:
     return [[record["step"], record[key]] for record in metrics if isinstance(record.get(key), (int, float))]
 
 
-def judge_curve(records: Iterable[Mapping[str, Any]], every: int = EVERY_STEPS) -> list[list[float]]:
-    """[step, correlation within groups of the judge's scores and chrF against the reference] of every so many steps.
+def judge_curve(records: Iterable[Mapping[str, Any]]) -> list[list[float]]:
+    """[step, correlation within groups of the judge's scores and chrF against the reference] of each EVERY_STEPS.
 
     A step whose correlation is not defined (no references, scores all alike) is left out.
     """
     steps: dict[int, list[JudgedGroup]] = {}
     for record in records:
-        if record["step"] % every == 0 and record["reference"] is not None:
+        if record["step"] % EVERY_STEPS == 0 and record["reference"] is not None:
             steps.setdefault(record["step"], []).append(_judged(record))
     curve = ((step, correlation(groups, n_resamples=1)) for step, groups in sorted(steps.items()))
     return [[step, interval.mean] for step, interval in curve if interval is not None]

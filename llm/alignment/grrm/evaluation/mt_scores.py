@@ -106,7 +106,6 @@ class NeuralScorer:
     environment: Path
     model: str | None = None
     deadline_s: float = 7200.0
-    batch_size: int = 16
 
     def __post_init__(self) -> None:
         self._worker()
@@ -140,7 +139,7 @@ class NeuralScorer:
         return scores
 
     def _worker(self) -> MetricWorker:
-        return MetricWorker(self.name, self.environment, self.model, self.batch_size)
+        return MetricWorker(self.name, self.environment, self.model)
 
     def _scores(self, worker: MetricWorker, rows: Sequence[Row]) -> list[float]:
         until = time.monotonic() + self.deadline_s

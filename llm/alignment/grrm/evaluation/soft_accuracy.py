@@ -19,19 +19,19 @@ _SIGNS_PER_BLOCK = 1 << 22  # bounds the memory of the drawn signs
 _ROUNDING = 1e-9  # of the sum of absolute differences: sums that are equal but for rounding count as equal
 
 
-def soft_pairwise_accuracy(groups: Sequence[JudgedGroup], *, n_permutations: int = 1000, seed: int = 0) -> float | None:
+def soft_pairwise_accuracy(groups: Sequence[JudgedGroup], *, seed: int = 0) -> float | None:
     """SPA = mean of 1 - |p_gold - p_judged| over pairs of systems, from 0 to 1 (arXiv 2409.09598).
 
     For systems i < j by name, with d_s the difference of their scores in group s over the groups in which gold and
     judge scored both, p is the share of all ways to change the signs of the d_s that give a sum of at least sum(d_s): a
     paired permutation test of "i is better than j".
 
-    All ways are tried if there are at most `n_permutations`, else as many random ones, the same for gold and judge.
+    All ways are tried if there are at most 1000, else as many random ones, the same for gold and judge.
     Pairs of systems without a common group are left out. None if groups do not name the systems of their candidates or
     there is only one.
     """
     named = [group for group in groups if group.systems is not None]
-    return soft_accuracy_of_systems(*_by_system(named), n_permutations=n_permutations, seed=seed)
+    return soft_accuracy_of_systems(*_by_system(named), seed=seed)
 
 
 def soft_accuracy_of_systems(

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path, write_json
-from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import span_fields, spans_of_fields
 from grrm.gqm.terms import terms_mapping, terms_of_mapping
@@ -215,13 +214,13 @@ class RolloutDump:
     """Writes the groups of a run below `folder`.
 
     `first_step` is the first step this run will write; records of that step or later, left by a run that was
-    interrupted after its last checkpoint, are removed. Raises UserError on an unknown format.
+    interrupted after its last checkpoint, are removed.
     """
 
-    def __init__(self, folder: Path, file_format: str = "jsonl", *, first_step: int = 0) -> None:
+    def __init__(
+        self, folder: Path, file_format: Literal["jsonl", "parquet"] = "jsonl", *, first_step: int = 0
+    ) -> None:
         self.folder = Path(folder)
-        if file_format not in ("jsonl", "parquet"):
-            raise UserError(f"rollout dumps can be 'jsonl' or 'parquet', not {file_format!r}: change the setting")
         self.folder.mkdir(parents=True, exist_ok=True)
         # In both formats: the interrupted run may have written the other one.
         lines = StepLines(self.folder / "rollouts-rank000.jsonl", first_step)
