@@ -8,6 +8,7 @@ import pytest
 from grrm.data.convert import render_prompt
 from grrm.data.dataset import IGNORED_LABEL, PromptDataset, SftDataset
 from grrm.data.held_out import held_out_split
+from grrm.data.row_tasks import any_task_of
 from grrm.data.task_json import render_tgt
 from grrm.errors import UserError
 from grrm.evaluation.held_out_scores import has_reference
@@ -53,7 +54,7 @@ def test_plain_text_is_the_reference_of_the_translation_prompt_before_it(tmp_pat
 def test_any_label_is_taken_where_a_server_knows_what_it_is(tmp_path: Path) -> None:
     label = "(1) Michael is a knight\n(2) Zoey is a knight"
     path = _write(tmp_path / "x.jsonl", _row(["Who is a knight?"], [label]), _row("ab"))
-    puzzle, translation = PromptDataset(path, encode, 100, any_task=True)
+    puzzle, translation = PromptDataset(path, encode, 100, task_of=any_task_of)
     assert (puzzle.task, puzzle.label) == (TranslationTask("Who is a knight?", "", "", label), label)
     assert not has_reference(puzzle.task)
     assert (translation.task, translation.label) == (TASK, render_tgt(TASK))
@@ -72,7 +73,7 @@ def test_a_response_to_learn_is_not_taken_for_a_reference(tmp_path: Path, respon
         UserError, match=r"line 1: 'tgt' is not .*`grrm data convert --to rl` writes, not that of --to sft"
     ):
         PromptDataset(path, encode, 500)
-    (item,) = PromptDataset(path, encode, 500, any_task=True)
+    (item,) = PromptDataset(path, encode, 500, task_of=any_task_of)
     assert (item.label, has_reference(item.task)) == (response, False)
     about_code = TranslationTask("Type `x`", "en", "de", response.strip())
     path = _write(tmp_path / "plain.jsonl", _row(render_prompt(about_code, "Tower"), response))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,10 +14,10 @@ from grrm.data.chats import MESSAGES, RenderMessages, chat_texts
 from grrm.data.documents import LocatedRow, contexts_of
 from grrm.data.layouts.table import RowError
 from grrm.data.layouts.text_files import json_object, lines_of
+from grrm.data.row_tasks import TaskOf, translation_of
 from grrm.data.task_json import parse_tgt
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.gqm.mt_prompts import is_block_response, recover_mt_task
 
 logger = logging.getLogger(__name__)
 
@@ -82,11 +82,10 @@ class TokenizedRows(Sequence[Item]):
 
 
 class PromptDataset(TokenizedRows[PromptItem]):
-    """Prompts and their translation tasks. Prompts over `max_prompt_len` tokens are left out and counted, never cut.
+    """Prompts and their tasks. Prompts over `max_prompt_len` tokens are left out and counted, never cut.
 
-    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens. A `tgt` that is no
-    task in JSON is the reference of the translation prompt in `src`. With `any_task` it may be a label of any kind: the
-    task of such a row has the prompt as its source, no languages, and the label in the place of a reference.
+    `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens. `task_of` makes a
+    row's task; `check` is called with every task and raises UserError for one that the reward cannot use.
 
     A row may have `messages` instead of a prompt, of which `render` makes one; an assistant's message at the end is not
     part of it, but stands for a `tgt` that is missing.
@@ -105,19 +104,22 @@ class PromptDataset(TokenizedRows[PromptItem]):
         max_prompt_len: int,
         prompt_key: str = "src",
         response_key: str = "tgt",
-        any_task: bool = False,
+        task_of: TaskOf = translation_of,
+        check: Callable[[TranslationTask], object] | None = None,
         render: RenderMessages | None = None,
         context_segments: int = 0,
     ) -> None:
         super().__init__()
-        self._any_task, encode = any_task, shared_ids(encode)
+        encode = shared_ids(encode)
         rows: dict[int, LocatedRow] = {}  # by line, of over-long prompts too
         lines: list[int] = []
         for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
             prompt, tgt, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
             self.n_total += 1
             try:
-                task = self._task(row, prompt, tgt, response_key)
+                task = task_of(row, prompt, tgt, response_key)
+                if check is not None:
+                    check(task)
             except UserError as error:
                 raise UserError(f"{path} line {number}: {error}") from error
             if context_segments:
@@ -135,18 +137,6 @@ class PromptDataset(TokenizedRows[PromptItem]):
                 replace(item, task=replace(item.task, context=by_line[line]))
                 for item, line in zip(self._items, lines, strict=True)
             ]
-
-    def _task(self, row: Mapping[str, Any], prompt: str, tgt: str, response_key: str) -> TranslationTask:
-        task = translation_task(prompt, tgt)
-        if task is not None:
-            return task
-        if self._any_task:
-            return TranslationTask(prompt, "", "", tgt)
-        raise UserError(
-            f"{response_key!r} is not a translation task in JSON, nor the plain reference of a translation prompt; "
-            "give the file that `grrm data convert --to rl` writes, not that of --to sft, or have a server of "
-            "reward_protocol paddlenlp reward such rows"
-        )
 
 
 class SftDataset(TokenizedRows[SftItem]):
@@ -200,18 +190,6 @@ def shared_ids(encode: Encode) -> Encode:
     """`encode` with one int for each id: for every token of its own Python takes four times the bytes of a pointer."""
     ids: dict[int, int] = {}
     return lambda text: [ids.setdefault(token, token) for token in encode(text)]
-
-
-def translation_task(prompt: str, tgt: str) -> TranslationTask | None:
-    """The task in `tgt`, or in a translation prompt whose plain reference `tgt` is; None where there is none.
-
-    A response to learn, with a code block, is no reference: translations would be compared with the block's fence.
-    """
-    task = parse_tgt(tgt)
-    if task is not None or (tgt.lstrip().startswith("{") and '"source"' in tgt):  # a task that is damaged
-        return task
-    recovered = None if is_block_response(prompt, tgt) else recover_mt_task(prompt)
-    return None if recovered is None else TranslationTask(*recovered, reference=tgt.strip() or None)
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ from grrm.config import RLConfig
 from grrm.config.rollout_checks import held_out_rows
 from grrm.data.dataset import PromptDataset, PromptItem
 from grrm.data.held_out import comparable, held_out_split
-from grrm.data.judged_prompts import MixedPromptDataset, RankingPromptDataset
-from grrm.gqm.groups import TranslationTask
+from grrm.data.row_tasks import any_task_of, mixed_of, ranking_of
 from grrm.models.chat_templates import messages_renderer
 from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import encoder
@@ -42,22 +42,27 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
 
 def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
-    columns: dict[str, Any] = {"prompt_key": config.prompt_key, "response_key": config.response_key}
-    columns["context_segments"] = config.context_segments
-    columns["render"] = messages_renderer(tokenizer, checkpoint_folder(config.actor_model_name_or_path))
+    read = partial(
+        PromptDataset,
+        Path(path),
+        encoder(tokenizer),
+        config.max_prompt_len,
+        config.prompt_key,
+        config.response_key,
+        context_segments=config.context_segments,
+        render=messages_renderer(tokenizer, checkpoint_folder(config.actor_model_name_or_path)),
+    )
     if config.reward_routes is not None:
-        return MixedPromptDataset(
-            Path(path), encoder(tokenizer), config.max_prompt_len, check=check_routed(config), **columns
-        )
-    if not config.use_rule_reward:
-        any_task = config.use_rm_server and config.reward_protocol == "paddlenlp"  # the server knows what labels are
-        return PromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, any_task=any_task, **columns)
-
-    def check(task: TranslationTask) -> None:
+        return read(task_of=mixed_of, check=check_routed(config))
+    if config.use_rule_reward:
         # Every rule reads the ground truth before it looks at the response.
-        rule_of_row(task.data_source, config.rule_reward)("", task.reference or "")
-
-    return RankingPromptDataset(Path(path), encoder(tokenizer), config.max_prompt_len, check=check, **columns)
+        return read(
+            task_of=ranking_of,
+            check=lambda task: rule_of_row(task.data_source, config.rule_reward)("", task.reference or ""),
+        )
+    if config.use_rm_server and config.reward_protocol == "paddlenlp":
+        return read(task_of=any_task_of)  # the server knows what labels are
+    return read()
 
 
 def record_training(config: RLConfig, prompts: Sequence[PromptItem], file: TrainingFile) -> TrainedWith:
