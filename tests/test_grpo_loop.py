@@ -13,7 +13,7 @@ from support.command_line import ends_with_a_sentence
 from support.rl_processes import SCRIPTS, TinyWorld, run
 
 from grrm import grpo_loop
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import read_prompt_items
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.models.policy import load_policy
 from grrm.models.tokenizer import encoder, load_tokenizer
@@ -64,7 +64,7 @@ def test_its_pieces_teach_a_policy_what_the_judge_prefers(world: TinyWorld, monk
     monkeypatch.setattr(grpo_loop, "MAX_TOKENS", 24)
     policy, tokenizer = load_policy(world.policy), load_tokenizer(world.policy)
     worker = grpo_loop.build_worker(policy, tokenizer, samples=16)
-    items = list(PromptDataset(world.rl_data, encoder(tokenizer), 512))[:2]
+    items = read_prompt_items(world.rl_data, encoder(tokenizer), 512)[:2]
     stage = RewardStage(PrefersBlanks(), ShapingConfig(), FailurePolicy())
     optimizer = paddle.optimizer.AdamW(0.01, parameters=policy.parameters())
     rewards = []

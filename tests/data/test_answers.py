@@ -11,7 +11,7 @@ import pytest
 
 from grrm.config import RLConfig
 from grrm.data.answers import convert_answers
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import read_prompt_items
 from grrm.data.row_tasks import mixed_of
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
@@ -146,7 +146,7 @@ def test_a_puzzle_with_a_control_token_is_left_out(tmp_path):
 def mixed(tmp_path, *rows, check=lambda task: None):
     path = tmp_path / "mixed.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return PromptDataset(path, lambda text: [ord(sign) for sign in text], 1000, task_of=mixed_of, check=check)
+    return read_prompt_items(path, lambda text: [ord(sign) for sign in text], 1000, task_of=mixed_of, check=check)
 
 
 def test_translations_and_questions_are_read_from_one_file(tmp_path):

@@ -14,7 +14,7 @@ from grrm.data.bpe import train_bpe
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.gqm import convert_sft_gqm
 from grrm.data.converters.sqm import convert_sft_sqm, rubric_judge
-from grrm.data.dataset import SftDataset
+from grrm.data.dataset import SftItem, read_sft_items
 from grrm.errors import UserError
 from grrm.gqm.prompts import GQM_TASKS, decisive_spans, render_response
 from grrm.models.tokenizer import _decoded_spans, encoder, load_tokenizer, token_spans
@@ -82,10 +82,10 @@ def test_spans_by_decoding_agree_with_offsets(text: str) -> None:
     assert spans == [(at, at + 1) for at, letter in enumerate(text) for _ in letter.encode()]
 
 
-def dataset(tmp_path: Path, tokenizer, row: dict, **options) -> SftDataset:
+def dataset(tmp_path: Path, tokenizer, row: dict, **options) -> list[SftItem]:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    return SftDataset(path, encoder(tokenizer), 0, 200, spans_of=token_spans(tokenizer), **options)
+    return read_sft_items(path, encoder(tokenizer), 0, 200, spans_of=token_spans(tokenizer), **options)
 
 
 @pytest.mark.parametrize("train_on_prompt", [False, True])

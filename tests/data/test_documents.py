@@ -18,7 +18,7 @@ from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
 from grrm.data.converters.gqm_pairs import convert_pairs_gqm
 from grrm.data.converters.mt import convert_rl_mt
 from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import read_prompt_items
 from grrm.data.documents import LocatedRow, contexts_of, file_contexts
 from grrm.data.held_out import hold_out
 from grrm.data.layouts.user_rows import UserRows
@@ -219,12 +219,12 @@ def test_prompts_of_rl_bring_earlier_sources_with_their_references(tmp_path):
     rows[1]["src_text"] = "long " * 50
     report = convert_to_src_tgt(write_parquet(tmp_path / "in.parquet", rows), tmp_path / "rl.jsonl", "Tower")
     limit = 200  # leaves the second row out as a prompt, not as context
-    items = PromptDataset(report.path, encode, limit, context_segments=2)
+    items = read_prompt_items(report.path, encode, limit, context_segments=2)
     assert [item.task.context for item in items] == [(), (("a 0", "T0"), ("long " * 50, "T1")), ()]
-    assert all(item.task.context is None for item in PromptDataset(report.path, encode, limit))
+    assert all(item.task.context is None for item in read_prompt_items(report.path, encode, limit))
 
 
 def test_prompts_of_rl_without_documents_are_a_sentence(tmp_path):
     report = convert_to_src_tgt(write_parquet(tmp_path / "in.parquet", [pair()]), tmp_path / "rl.jsonl", "Tower")
     with pytest.raises(UserError, match=r"rl.jsonl line 1 and all others have no document"):
-        PromptDataset(report.path, encode, 200, context_segments=1)
+        read_prompt_items(report.path, encode, 200, context_segments=1)

@@ -9,7 +9,7 @@ import pytest
 from support.rows import group, write_parquet
 
 from grrm.data.converters.gqm import convert_rl_gqm
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import PromptItem, read_prompt_items
 from grrm.data.row_tasks import ranking_of
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
@@ -28,11 +28,11 @@ def written(folder: Path, *rows: dict) -> Path:
     return path
 
 
-def read(path: Path, rule: str | None = "ranking_score") -> PromptDataset:
+def read(path: Path, rule: str | None = "ranking_score") -> list[PromptItem]:
     def check(task: TranslationTask) -> None:
         rule_of_row(task.data_source, rule)("", task.reference or "")
 
-    return PromptDataset(path, encode, 10_000, task_of=ranking_of, check=check)
+    return read_prompt_items(path, encode, 10_000, task_of=ranking_of, check=check)
 
 
 def test_rule_by_which_taught_replies_earn_nothing_is_refused(tmp_path: Path) -> None:

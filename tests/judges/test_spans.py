@@ -11,7 +11,7 @@ from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
 
 from grrm.data.convert import convert_to_src_tgt
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import read_prompt_items
 from grrm.data.task_json import parse_tgt, render_tgt
 from grrm.errors import UserError
 from grrm.evaluation.annotation.gold import gold_groups, merged_scores, write_gold
@@ -128,7 +128,7 @@ def test_imported_annotation_goes_from_its_file_to_the_task(tmp_path):
     groups = gold_groups([annotation])
     write_gold(tmp_path / "gold.parquet", groups, merged_scores(groups))
     convert_to_src_tgt(tmp_path / "gold.parquet", tmp_path / "rl.jsonl")
-    (item,) = PromptDataset(tmp_path / "rl.jsonl", lambda text: [1] * len(text), 999)
+    (item,) = read_prompt_items(tmp_path / "rl.jsonl", lambda text: [1] * len(text), 999)
     assert item.task.marked == (("two cats", (ErrorSpan(4, 8, "major"),)), ("two dogs", ()))
     assert parse_tgt(render_tgt(item.task)) == item.task
     assert parse_tgt(render_tgt(item.task).replace('"major"', "3")) is None

@@ -13,7 +13,7 @@ from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
 
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import read_prompt_items
 from grrm.data.held_out import hold_out
 from grrm.data.layouts.user_rows import opened
 from grrm.data.task_json import parse_tgt, render_tgt
@@ -224,7 +224,7 @@ def test_terms_go_from_a_file_to_the_task_and_faults_are_told(tmp_path, suffix):
         (3, "terms has a term that is not in src_text 'Ordner'"),
         (4, "terms has an entry without words 'Datei'"),
     ]
-    items = list(PromptDataset(tmp_path / "rl.jsonl", lambda text: [1] * len(text), 999))
+    items = read_prompt_items(tmp_path / "rl.jsonl", lambda text: [1] * len(text), 999)
     assert [item.task.terms for item in items] == [(("Datei", ("file",)),), ()]
     convert_to_rows(path, tmp_path / "rows-again.parquet")
     convert_to_src_tgt(tmp_path / "rows-again.parquet", tmp_path / "again.jsonl")

@@ -26,7 +26,7 @@ import paddle
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.derive_objective import policy_loss_config
-from grrm.data.dataset import PromptDataset
+from grrm.data.dataset import read_prompt_items
 from grrm.engine.api import SamplingParams
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.entry import run_main
@@ -57,7 +57,7 @@ def main() -> None:
     use_cpu_layers()  # faster CPU versions of PaddleNLP's layers; no effect on a GPU
     tokenizer = load_tokenizer(options.checkpoint)
     policy = load_policy(options.checkpoint)
-    prompts = PromptDataset(options.data, encoder(tokenizer), max_prompt_len=512)
+    prompts = read_prompt_items(options.data, encoder(tokenizer), max_prompt_len=512)
     worker = build_worker(policy, tokenizer, options.samples)
     # Any judge can be used: it takes whole groups and returns one verdict each. This one is chrF against the reference.
     judge = RewardStage(TextMetricJudge(), ShapingConfig(score_scale_factor=0.1, default_reward=0.0), FailurePolicy())

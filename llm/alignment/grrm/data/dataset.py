@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tqdm import tqdm
 
@@ -25,7 +25,6 @@ Encode = Callable[[str], list[int]]
 Spans = Callable[[str], list[tuple[int, int]]]  # text to [start, end) characters of each of its tokens
 IGNORED_LABEL = -100
 DECISIVE = "decisive"
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +59,17 @@ class SftItem:
     is_chat: bool = False
 
 
-class TokenizedRows(Sequence[Item]):
-    """Items in memory. `n_total` counts the file's rows, `n_too_long` those left out because of their length."""
-
-    def __init__(self) -> None:
-        self._items: list[Item] = []
-        self.n_total = 0
-
-    @property
-    def n_too_long(self) -> int:
-        return self.n_total - len(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._items[index]
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self._items)
-
-
-class PromptDataset(TokenizedRows[PromptItem]):
+def read_prompt_items(
+    path: Path,
+    encode: Encode,
+    max_prompt_len: int,
+    prompt_key: str = "src",
+    response_key: str = "tgt",
+    task_of: TaskOf = translation_of,
+    check: Callable[[TranslationTask], object] | None = None,
+    render: RenderMessages | None = None,
+    context_segments: int = 0,
+) -> list[PromptItem]:
     """Prompts and their tasks. Prompts over `max_prompt_len` tokens are left out and counted, never cut.
 
     `encode` turns a complete, chat-templated prompt into token ids and must add no special tokens. `task_of` makes a
@@ -96,94 +84,75 @@ class PromptDataset(TokenizedRows[PromptItem]):
     key, a value that is neither text nor a one-element list of text, or a row without a translation task; when no
     prompt is short enough; and with context as `contexts_of` does.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        encode: Encode,
-        max_prompt_len: int,
-        prompt_key: str = "src",
-        response_key: str = "tgt",
-        task_of: TaskOf = translation_of,
-        check: Callable[[TranslationTask], object] | None = None,
-        render: RenderMessages | None = None,
-        context_segments: int = 0,
-    ) -> None:
-        super().__init__()
-        encode = shared_ids(encode)
-        rows: dict[int, LocatedRow] = {}  # by line, of over-long prompts too
-        lines: list[int] = []
-        for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
-            prompt, tgt, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
-            self.n_total += 1
-            try:
-                task = task_of(row, prompt, tgt, response_key)
-                if check is not None:
-                    check(task)
-            except UserError as error:
-                raise UserError(f"{path} line {number}: {error}") from error
-            if context_segments:
-                rows[number] = LocatedRow.of_task(task, row)
-            prompt_ids = encode_prompt(path, number, prompt, encode)
-            if len(prompt_ids) <= max_prompt_len:
-                lines.append(number)
-                self._items.append(PromptItem(len(self._items), prompt_ids, prompt, task, tgt, is_chat))
-        report_too_long(path, "max_prompt_len", max_prompt_len, self.n_too_long, self.n_total)
+    encode, n_rows = shared_ids(encode), 0
+    items: dict[int, PromptItem] = {}  # by line
+    located: dict[int, LocatedRow] = {}  # of over-long prompts too
+    for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+        prompt, tgt, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
+        n_rows += 1
+        try:
+            task = task_of(row, prompt, tgt, response_key)
+            if check is not None:
+                check(task)
+        except UserError as error:
+            raise UserError(f"{path} line {number}: {error}") from error
         if context_segments:
-            numbers = list(rows)
-            contexts = contexts_of(list(rows.values()), context_segments, lambda at: f"{path} line {numbers[at]}")
-            by_line = dict(zip(numbers, contexts, strict=True))
-            self._items = [
-                replace(item, task=replace(item.task, context=by_line[line]))
-                for item, line in zip(self._items, lines, strict=True)
-            ]
+            located[number] = LocatedRow.of_task(task, row)
+        prompt_ids = encode_prompt(path, number, prompt, encode)
+        if len(prompt_ids) <= max_prompt_len:
+            items[number] = PromptItem(len(items), prompt_ids, prompt, task, tgt, is_chat)
+    report_too_long(path, "max_prompt_len", max_prompt_len, n_rows - len(items), n_rows)
+    if context_segments:
+        numbers = list(located)
+        contexts = contexts_of(list(located.values()), context_segments, lambda at: f"{path} line {numbers[at]}")
+        for number, context in zip(numbers, contexts, strict=True):
+            if item := items.get(number):
+                items[number] = replace(item, task=replace(item.task, context=context))
+    return list(items.values())
 
 
-class SftDataset(TokenizedRows[SftItem]):
+def read_sft_items(
+    path: Path,
+    encode: Encode,
+    eos_id: int,
+    max_length: int,
+    prompt_key: str = "src",
+    response_key: str = "tgt",
+    train_on_prompt: bool = False,
+    spans_of: Spans | None = None,
+    render: RenderMessages | None = None,
+) -> list[SftItem]:
     """Prompts and responses for supervised training. Examples over `max_length` tokens are left out and counted.
 
     With `train_on_prompt` all tokens behind the first are learned, not only those of the response. A row's `decisive`
     are [start, end) characters of the response: each token with one of them is decisive, for which `spans_of` has to
     say where tokens are. The response to `messages` is the assistant's at their end; those before it are the prompt.
 
-    Raises UserError as PromptDataset does, except that `tgt` may be any text but a task for RL, and for a `decisive`
-    that is no list of such ranges.
+    Raises UserError as `read_prompt_items` does, except that `tgt` may be any text but a task for RL, and for a
+    `decisive` that is no list of such ranges.
     """
-
-    def __init__(
-        self,
-        path: Path,
-        encode: Encode,
-        eos_id: int,
-        max_length: int,
-        prompt_key: str = "src",
-        response_key: str = "tgt",
-        train_on_prompt: bool = False,
-        spans_of: Spans | None = None,
-        render: RenderMessages | None = None,
-    ) -> None:
-        super().__init__()
-        encode = shared_ids(encode)
-        for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
-            prompt, response, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
-            if parse_tgt(response) is not None:
-                raise UserError(
-                    f"{path} line {number} has a task for RL as its {response_key!r}; give the file that "
-                    "`grrm data convert --to sft` writes"
-                )
-            self.n_total += 1
-            prompt_ids = encode_prompt(path, number, prompt, encode)
-            response_ids = [*encode(response), eos_id]
-            if len(prompt_ids) + len(response_ids) <= max_length:
-                tokens, n_ignored = prompt_ids + response_ids, 1 if train_on_prompt else len(prompt_ids)
-                labels = [IGNORED_LABEL] * n_ignored + tokens[n_ignored:]
-                decisive = None
-                if spans_of is not None and row.get(DECISIVE) is not None:
-                    inside = _inside(spans_of(response), _ranges(path, number, row[DECISIVE], len(response)))
-                    decisive = tuple(len(prompt_ids) - n_ignored + at for at in inside)
-                item = SftItem(len(self), tokens, labels, n_ignored, prompt, decisive, is_chat)
-                self._items.append(item)
-        report_too_long(path, "max_length", max_length, self.n_too_long, self.n_total)
+    encode, n_rows = shared_ids(encode), 0
+    items: list[SftItem] = []
+    for number, row in tqdm(read_rows(path), desc=f"tokenise {path.name}", unit="row", disable=None):
+        prompt, response, is_chat = _texts(path, number, row, (prompt_key, response_key), render)
+        if parse_tgt(response) is not None:
+            raise UserError(
+                f"{path} line {number} has a task for RL as its {response_key!r}; give the file that "
+                "`grrm data convert --to sft` writes"
+            )
+        n_rows += 1
+        prompt_ids = encode_prompt(path, number, prompt, encode)
+        response_ids = [*encode(response), eos_id]
+        if len(prompt_ids) + len(response_ids) <= max_length:
+            tokens, n_ignored = prompt_ids + response_ids, 1 if train_on_prompt else len(prompt_ids)
+            labels = [IGNORED_LABEL] * n_ignored + tokens[n_ignored:]
+            decisive = None
+            if spans_of is not None and row.get(DECISIVE) is not None:
+                inside = _inside(spans_of(response), _ranges(path, number, row[DECISIVE], len(response)))
+                decisive = tuple(len(prompt_ids) - n_ignored + at for at in inside)
+            items.append(SftItem(len(items), tokens, labels, n_ignored, prompt, decisive, is_chat))
+    report_too_long(path, "max_length", max_length, n_rows - len(items), n_rows)
+    return items
 
 
 def shared_ids(encode: Encode) -> Encode:
@@ -193,7 +162,7 @@ def shared_ids(encode: Encode) -> Encode:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Stream `(line number from 1, JSON object)`; blank lines are skipped. Errors as in PromptDataset."""
+    """Stream `(line number from 1, JSON object)`; blank lines are skipped. Errors as in `read_prompt_items`."""
     if not path.is_file():
         raise UserError(f"{path} does not exist; give the path of a JSON lines file")
     if path.suffix in (".parquet", ".arrow", ".csv", ".tsv", ".tmx", ".xlf", ".xliff"):

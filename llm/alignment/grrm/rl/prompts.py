@@ -9,7 +9,7 @@ from typing import Any
 
 from grrm.config import RLConfig
 from grrm.config.rollout_checks import held_out_rows
-from grrm.data.dataset import PromptDataset, PromptItem
+from grrm.data.dataset import PromptItem, read_prompt_items
 from grrm.data.held_out import comparable, held_out_split
 from grrm.data.row_tasks import any_task_of, mixed_of, ranking_of
 from grrm.models.chat_templates import messages_renderer
@@ -40,10 +40,10 @@ def read_rows(config: RLConfig, tokenizer: Any) -> tuple[Sequence[PromptItem], S
     return held_out_split(prompts, lambda item: comparable(item.task.source), n_rows, seed=0)
 
 
-def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> PromptDataset:
+def read_prompts(config: RLConfig, path: str, tokenizer: Any) -> list[PromptItem]:
     """The prompts of a `src`/`tgt` file, tokenised; over-long ones are skipped and counted."""
     read = partial(
-        PromptDataset,
+        read_prompt_items,
         Path(path),
         encoder(tokenizer),
         config.max_prompt_len,

@@ -11,7 +11,7 @@ import paddle
 
 from grrm.config import SFTConfig
 from grrm.config.model_shape import check_divides
-from grrm.data.dataset import SftDataset, SftItem
+from grrm.data.dataset import SftItem, read_sft_items
 from grrm.errors import UserError
 from grrm.models.chat_templates import messages_renderer
 from grrm.models.checkpoint import share_rotary_tables
@@ -56,14 +56,14 @@ def train(config: SFTConfig) -> None:
 
 
 def read_data(config: SFTConfig, tokenizer: Any) -> tuple[Sequence[SftItem], Sequence[SftItem]]:
-    """(training, held-out) rows. Raises UserError as `SftDataset`, and for a split that leaves nothing to train on."""
+    """(training, held-out) rows. Raises UserError as `read_sft_items`, and for a split with nothing to train on."""
     return read_split(config, lambda path: read_rows(config, tokenizer, path), lambda item: item.prompt_text)
 
 
-def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> SftDataset:
+def read_rows(config: SFTConfig, tokenizer: Any, path: str) -> list[SftItem]:
     """The rows of a file, tokenised; over-long ones are left out and counted."""
     folder = checkpoint_folder(config.tokenizer_name_or_path or config.model_name_or_path or "")
-    return SftDataset(
+    return read_sft_items(
         Path(path),
         encoder(tokenizer),
         tokenizer.eos_token_id,
