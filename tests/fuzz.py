@@ -36,7 +36,7 @@ from grrm.gqm.fences import FENCED, Guard, fence_for
 from grrm.gqm.grammar import ParsedVerdict, Rejection, parse_sqm, parse_verdict
 from grrm.gqm.mt_prompts import mt_prompt, recover_mt_task
 from grrm.gqm.prompts import GQM_TASKS, gqm_prompt, render_response
-from grrm.gqm.rubric import imitates_rubric, parse_total, read_total
+from grrm.gqm.rubric import imitates_rubric, parse_total
 from grrm.gqm.verification import contains_true, parse_verification
 from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import GeneratedText
@@ -146,9 +146,9 @@ def fuzz_parsers(rng, number):
     expect(isinstance(single, Rejection) or 0 <= single <= 10, "a single score off the scale")
     for read in (compat.gqm_extract_score, compat.group_extract_scores):
         read(text, prompt_type, n)
-    for read in (compat.sqm_extract_score, compat.qe_extract_score, compat.parse_score_text, imitates_rubric):
+    for read in (compat.sqm_extract_score, compat.parse_score_text, imitates_rubric):
         read(text)
-    for read in (recover_mt_task, read_total, parse_verification, contains_true):
+    for read in (recover_mt_task, parse_verification, contains_true):
         read(text)
     parse_total(text, rng.choice(MODES))
     marked = parse_errors(text, drawn_text(rng), mode)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.gqm.grammar import Rejection, RejectReason
-from grrm.gqm.rubric import imitates_rubric, parse_total, read_total, rubric_prompt
+from grrm.gqm.rubric import imitates_rubric, parse_total, rubric_prompt
 from grrm.gqm.verification import (
     leaves_its_tag,
     parse_verification,
@@ -69,7 +69,8 @@ def test_no_reply_gives_a_total_outside_0_to_10(text, mode):
 
 
 def test_the_original_stumbles_over_a_bracket():
-    assert (read_total("Total Score: [8]"), read_total("Total Score: [8]", compat=True)) == (8.0, None)
+    assert parse_total("Total Score: [8]") == 8.0
+    assert parse_total("Total Score: [8]", "compat").reason is RejectReason.MALFORMED_TOTAL
 
 
 def test_texts_go_into_the_prompts_once():

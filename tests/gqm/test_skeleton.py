@@ -59,7 +59,5 @@ def test_group_parsers_answer_one_score_per_candidate_or_none(text, n, prompt_ty
 
 
 @given(TEXTS)
-def test_the_other_parsers_take_any_text(text):
-    single, truncated = compat.sqm_extract_score(text), compat.qe_extract_score(text)
-    assert single is None or single == truncated
-    assert compat.qe_score_reward(text, 5) in (0.0, 0.2, 0.4, 0.8, 1.0)
+def test_the_parser_of_one_score_takes_any_text(text):
+    assert isinstance(compat.sqm_extract_score(text), int | None)

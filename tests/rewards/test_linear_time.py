@@ -98,7 +98,6 @@ READERS = {
     "ranking_to_scores": groups.ranking_to_scores,
     **{f"parse_total {mode}": partial(rubric.parse_total, mode=mode) for mode in ("exact", "tolerant", "compat")},
     "parse_errors": partial(error_lines.parse_errors, translation=TRUTH),
-    "read_total": rubric.read_total,
     "imitates_rubric": rubric.imitates_rubric,
     **{
         f"{read.__name__} {think}": partial(read, think=think)
@@ -118,13 +117,9 @@ READERS = {
         for read in (compat.gqm_extract_score, compat.group_extract_scores)
         for kind in ("score", "ranking", "ranking_score")
     },
+    **{name: getattr(compat, name) for name in ("last_line", "parse_score_text", "sqm_extract_score")},
     **{
-        name: getattr(compat, name)
-        for name in ("last_line", "parse_score_text", "qe_extract_score", "sqm_extract_score")
-    },
-    "qe_score_reward": partial(compat.qe_score_reward, ground_truth=3),
-    **{
-        f"{name} {is_compat}": partial(getattr(ranking_accuracy, name), ground_truth=GOLD, compat=is_compat)
+        name: partial(getattr(ranking_accuracy, name), ground_truth=GOLD)
         for name in (
             "ranking_reward",
             "ranking_reward_no_cot",
@@ -134,7 +129,6 @@ READERS = {
             "score_ordering_reward",
             "score_reward",
         )
-        for is_compat in (False, True)
     },
     "is_ranking_of": partial(ranking_accuracy.is_ranking_of, n_candidates=2),
 }

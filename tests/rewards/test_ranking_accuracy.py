@@ -106,10 +106,10 @@ def test_swapping_answer_and_gold_changes_neither_agreement(pair):
     assert margin_agreement(written, gold) == pytest.approx(margin_agreement(gold, written))
 
 
-@given(st.text(alphabet="AB>=:,<\n 0189x", max_size=60), st.booleans())
-def test_no_text_raises_or_leaves_the_range(text, compat):
+@given(st.text(alphabet="AB>=:,<\n 0189x", max_size=60))
+def test_no_text_raises_or_leaves_the_range(text):
     for reward in RANKING_REWARDS:
-        assert 0 <= reward(text, GOLD, compat=compat).score <= 2
+        assert 0 <= reward(text, GOLD).score <= 2
 
 
 @pytest.mark.parametrize(
@@ -145,32 +145,14 @@ def test_margins_earn_less_the_further_they_are_off(written, ranking, margin):
         "c\nh\nA > B\nh\nA: 8, B: 3.",
         "c\nh\nA > B\nh\nA: 8, B: 3\nDone.",
         "c\nh\nthe ranking\nh\nA: 8, B: 3",
-    ],
-)
-def test_answer_that_breaks_the_format_earns_nothing_in_either_mode(text):
-    assert ranking_score_reward(text, GOLD) == INVALID
-    assert ranking_score_reward(text, GOLD, compat=True) == INVALID
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
         "c\nh\nA > B\nh\nA: 8, A: 8, B: 3",
         "c\nh\nA > B\nh\nA: 18, B: 13",
         "c\nh\nA > B\nh\nA: +8, B: 3",
         "c\nh\nA\t>\tB\nh\nA: 8, B: 3",
     ],
 )
-def test_what_no_reader_of_judges_accepts_is_rewarded_in_compat_mode_only(text):
+def test_answer_that_breaks_the_format_earns_nothing(text):
     assert ranking_score_reward(text, GOLD) == INVALID
-    assert ranking_score_reward(text, GOLD, compat=True).score == 2.0
-
-
-def test_the_original_reads_any_blank_of_a_ranking():
-    assert ranking_reward_no_cot("A\t>\tB", "A > B") == INVALID
-    assert ranking_reward_no_cot("A\t>\tB", "A > B", compat=True).score == 1.0
-    assert ranking_reward_no_cot("A", "A").valid_answer
-    assert ranking_reward_no_cot("A", "A", compat=True) == INVALID
 
 
 def test_two_line_reward_wants_exactly_two_lines():
@@ -184,7 +166,6 @@ def test_ranking_after_an_analysis_is_rewarded():
     """The original handed the whole response to the check of one line, so every real answer earned 0."""
     text = "Some analysis.\n\nB > A = C\n"
     assert ranking_reward(text, "B > A > C") == RankingReward(pytest.approx(2 / 3), True, pytest.approx(2 / 3), 0.0)
-    assert ranking_reward(text, "B > A > C", compat=True) == INVALID
     assert ranking_reward_no_cot(text, "B > A > C") == INVALID
 
 
@@ -234,6 +215,7 @@ def test_agreement_of_different_candidates_is_nothing():
 @pytest.mark.parametrize("line", ["A > B < C", "A > =B > C", "A > B > B", "A > B", "A > B > C (end)", " A > B > C", ""])
 def test_line_that_is_no_ranking_of_all_candidates(line):
     assert is_ranking_of("B > A = C", 3)
+    assert not is_ranking_of("B\t>\tA\t=\tC", 3)
     assert not is_ranking_of(line, 3)
 
 

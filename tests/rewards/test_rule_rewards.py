@@ -16,19 +16,16 @@ GOLD = '{"A": 7}'
 
 
 CREDITS = [("7", 1.0), ("8", 0.8), ("5", 0.4), ("10", 0.2), ("3", 0.0), ("0", 0.0)]
-OF_THE_ORIGINAL = [("7.9", 1.0), ("6", 0.8), ("9", 0.4), ("4", 0.2), ("11", 0.0), ("", 0.0)]
 
 
-@pytest.mark.parametrize("compat", [False, True])
-def test_credit_falls_with_the_distance_as_the_originals_does(compat):
-    for score, credit in OF_THE_ORIGINAL if compat else CREDITS:
-        found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD, compat=compat)
-        assert found == RankingReward(credit, True, None, credit)
+@pytest.mark.parametrize(("score", "credit"), CREDITS)
+def test_credit_falls_with_the_distance_as_the_originals_does(score, credit):
+    found = single_score_reward(f"The amount is wrong.\n\n{score}", GOLD)
+    assert found == RankingReward(credit, True, None, credit)
 
 
 def test_a_score_of_one_line_is_read_whole():
     assert single_score_reward("10", '{"A": 10}').score == 1.0
-    assert single_score_reward("10", '{"A": 0}', compat=True).score == 1.0  # the original reads the last character
 
 
 @pytest.mark.parametrize("text", ["", "good", "Score: 7 of 10", "11", "-1", "7.5"])
@@ -36,9 +33,9 @@ def test_what_is_no_whole_score_from_0_to_10_earns_nothing(text):
     assert single_score_reward(text, GOLD) == INVALID
 
 
-@given(st.text(max_size=40), st.booleans())
-def test_no_text_raises_or_leaves_the_range(text, compat):
-    assert 0 <= single_score_reward(text, GOLD, compat=compat).score <= 1
+@given(st.text(max_size=40))
+def test_no_text_raises_or_leaves_the_range(text):
+    assert 0 <= single_score_reward(text, GOLD).score <= 1
 
 
 @pytest.mark.parametrize("truth", ['{"A": 7, "B": 3}', "{}", "A > B", '{"A": 11}'])
@@ -68,17 +65,10 @@ def test_no_total_earns_outside_0_to_1(text, truth):
     assert 0 <= grade_reward(f"Total Score: {text}", str(truth)).score <= 1
 
 
-def test_the_original_pays_for_a_negative_total():
-    assert grade_reward("Total Score: -30", "1", compat=True).score == pytest.approx(9.0)
-    assert grade_reward("Total Score: nan", "1", compat=True).score == 1.0
-    assert grade_reward("Total Score: nan", "1") == INVALID
-
-
-@pytest.mark.parametrize("text", ["Total Score: 7/1", "Total Score: 7/100", "Total Score: -1/10"])
+@pytest.mark.parametrize("text", ["Total Score: 7/1", "Total Score: 7/100", "Total Score: -1/10", "Total Score: nan"])
 def test_training_does_not_reward_a_total_that_the_rubric_judge_refuses(text):
     rule = rule_reward_function("grade")
     assert rule(text, "0.7") == INVALID
-    assert rule(text, "0.7", compat=True) == grade_reward(text, "0.7", compat=True)
     assert rule("Total Score: 7/10", "0.7").score == 1.0
 
 

@@ -13,9 +13,9 @@ from grrm.rewards.rule_rewards import grade_reward
 from grrm.rewards.verified import VerifierMix
 
 
-def grade(row, compat=False):
+def grade(row):
     try:
-        return grade_reward(row["solution_str"], row["ground_truth"], compat=compat).score
+        return grade_reward(row["solution_str"], row["ground_truth"]).score
     except UserError:  # ours stops the run at a ground truth that is no number, for the original nothing is right then
         return 0.0
 
@@ -91,4 +91,3 @@ FIXED = {
     "rrm.compute_score": rrm,
     "tinyv.compute_score": tinyv,
 }
-COMPAT = {"rrm.grade_reward": lambda row: grade(row, compat=True)}

@@ -1,4 +1,4 @@
-"""Rewards that train the judge: FIXED reads answers strictly, COMPAT as the original did."""
+"""Rewards that train the judge, which read answers strictly."""
 
 import json
 
@@ -8,11 +8,11 @@ from grrm.rewards import ranking_accuracy as ours
 from grrm.rewards.ranking_accuracy import gold_ranking
 
 
-def with_scores(reward, *, compat):
+def with_scores(reward):
     def run(row):
         scale = row.get("score_scale_factor", 1.0)
         try:
-            found = reward(row["solution_str"], row["ground_truth"], compat=compat)
+            found = reward(row["solution_str"], row["ground_truth"])
         except UserError as error:  # ours names the mistake; the original's is the parser's
             raise json.JSONDecodeError(str(error), str(row["ground_truth"]), 0) from error
         return {
@@ -25,9 +25,9 @@ def with_scores(reward, *, compat):
     return run
 
 
-def without_scores(reward, *, compat):
+def without_scores(reward):
     def run(row):
-        found = reward(row["solution_str"], row["ground_truth"], compat=compat)
+        found = reward(row["solution_str"], row["ground_truth"])
         assert found.score == found.ranking_reward
         assert found.score_reward == 0
         return {"score": found.score, "valid_answer": int(found.valid_answer)}
@@ -35,8 +35,8 @@ def without_scores(reward, *, compat):
     return run
 
 
-def validate(*, compat):
-    return lambda row: ours.is_ranking_of(row["test"], len(gold_ranking(row["ref"])), compat=compat)
+def validate(row):
+    return ours.is_ranking_of(row["test"], len(gold_ranking(row["ref"])))
 
 
 def compare_orderings(row):
@@ -47,20 +47,13 @@ def compare_ranking_scores(row):
     return ours.margin_agreement(row["test"], row["ref"])
 
 
-def adapters(*, compat):
-    return {
-        "ranking_score_reward_fn": with_scores(ours.ranking_score_reward, compat=compat),
-        "ranking_score_reward_fn_no_cot": with_scores(ours.ranking_score_reward_no_cot, compat=compat),
-        "ranking_reward_fn": without_scores(ours.ranking_reward, compat=compat),
-        "ranking_reward_fn_no_cot": without_scores(ours.ranking_reward_no_cot, compat=compat),
-        "ranking_reward_fn_zero": without_scores(ours.ranking_reward_zero, compat=compat),
-        "validate_ranking": validate(compat=compat),
-    }
-
-
 FIXED = {
-    **adapters(compat=False),
+    "ranking_score_reward_fn": with_scores(ours.ranking_score_reward),
+    "ranking_score_reward_fn_no_cot": with_scores(ours.ranking_score_reward_no_cot),
+    "ranking_reward_fn": without_scores(ours.ranking_reward),
+    "ranking_reward_fn_no_cot": without_scores(ours.ranking_reward_no_cot),
+    "ranking_reward_fn_zero": without_scores(ours.ranking_reward_zero),
+    "validate_ranking": validate,
     "compare_orderings": compare_orderings,
     "compare_ranking_scores": compare_ranking_scores,
 }
-COMPAT = adapters(compat=True)

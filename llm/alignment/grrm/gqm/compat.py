@@ -16,12 +16,6 @@ def last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2].strip()
 
 
-def _last_line_or_character(text: str) -> str:
-    # Quirk: a text of one line is cut down to its last character.
-    text = text.strip()
-    return last_line(text) if "\n" in text else text[-1:]
-
-
 def _int_or_none(text: str) -> int | None:
     try:
         return int(text)
@@ -87,15 +81,5 @@ def group_extract_scores(text: str, prompt_type: str, n_candidates: int) -> list
 
 def sqm_extract_score(text: str) -> int | None:
     """The score on the last line. Quirk: of a text of one line only the last character is read ("85" gives 5)."""
-    return _int_or_none(_last_line_or_character(text))
-
-
-def qe_extract_score(text: str) -> int | None:
-    """As `sqm_extract_score`, but what follows a decimal point is dropped ("7.5" gives 7)."""
-    return _int_or_none(_last_line_or_character(text).partition(".")[0])
-
-
-def qe_score_reward(text: str, ground_truth: str | int) -> float:
-    """Reward of a single score by its distance from the gold score: 1, 0.8, 0.4, 0.2, then 0; unparsable 0."""
-    score = qe_extract_score(text)
-    return 0.0 if score is None else {0: 1.0, 1: 0.8, 2: 0.4, 3: 0.2}.get(abs(score - int(ground_truth)), 0.0)
+    text = text.strip()
+    return _int_or_none(last_line(text) if "\n" in text else text[-1:])

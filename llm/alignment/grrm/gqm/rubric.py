@@ -51,30 +51,20 @@ def imitates_rubric(text: str) -> bool:
     return _PROTOCOL_LINE.search(unicodedata.normalize("NFKC", cap_marks(text)).replace("’", "'")) is not None
 
 
-def read_total(text: str, *, compat: bool = False) -> float | None:
-    """The number after the last `Total Score`, or of the whole text without one; any float, None where there is none.
-
-    Points, colons, brackets, bars, asterisks and apostrophes are ignored, as is what follows a slash. `compat` reads as
-    the original does, which stumbles over a closing bracket.
-    """
-    noise = _NOISE_COMPAT if compat else _NOISE
-    total = noise.sub("", text.rpartition(_MARK)[2]).partition("/")[0]
-    try:
-        return float(total.strip())
-    except ValueError:
-        return None
-
-
 def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
     """The total in a rubric judge's reply, 0 to 10; more than 10 is 10.
 
-    `exact` reads as `read_total` does; `tolerant` also a mark in another case, full-width forms, text after the number.
+    `exact` reads the number after the last `Total Score`, or the whole text without one: points, colons, brackets,
+    bars, asterisks and apostrophes are ignored, as is what follows a slash. `tolerant` also reads a mark in another
+    case, full-width forms, text after the number.
+
     Either refuses a total that is negative or no finite number, and one that is not of 10. `compat` reads as the
-    original and refuses only what no verdict can carry. Never raises because of `text`.
+    original, which stumbles over a closing bracket, and refuses only what no verdict can carry. Never raises because of
+    `text`.
     """
     if not text.strip():
         return Rejection(RejectReason.EMPTY, "")
-    total = read_total(text, compat=mode == "compat")
+    total = _read_strictly(text, _NOISE_COMPAT if mode == "compat" else _NOISE)
     scale = _points_in_all(text) if mode != "compat" and total is not None else MAX_SCORE
     if total is None and mode == "tolerant":
         total, scale = _read_tolerantly(text)
@@ -84,6 +74,14 @@ def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
     if math.isnan(total) or total < 0 or (math.isinf(total) and mode != "compat") or scale != MAX_SCORE:
         return Rejection(RejectReason.OUT_OF_RANGE, detail)
     return min(MAX_SCORE, total)
+
+
+def _read_strictly(text: str, noise: re.Pattern[str]) -> float | None:
+    total = noise.sub("", text.rpartition(_MARK)[2]).partition("/")[0]
+    try:
+        return float(total.strip())
+    except ValueError:
+        return None
 
 
 def _points_in_all(text: str) -> float:

@@ -1,8 +1,8 @@
 """Rule rewards that train a judge: how well the ranking and the scores it wrote agree with gold ones.
 
-An answer is checked strictly first: a judge is only rewarded for what its readers will be able to parse. `compat`
-restores what the original accepted beyond that: identifiers scored twice (the last score counts), scores outside 0 to
-10, any number that Python's `int` reads, and other blanks than one space around `>` and `=`.
+An answer is checked strictly first: a judge is only rewarded for what its readers will be able to parse. The original
+also accepts identifiers scored twice (the last score counts), scores outside 0 to 10, any number that Python's `int`
+reads, and other blanks than one space around `>` and `=`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol
 
 from grrm.errors import UserError
-from grrm.gqm.compat import last_line, parse_score_text
+from grrm.gqm.compat import last_line
 from grrm.gqm.grammar import MAX_SCORE, Rejection, parse_verdict
 from grrm.gqm.groups import Status, Tiers, ranking_to_scores, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
@@ -139,20 +138,14 @@ def _mean_over_pairs(
     return sum(credit(test[a] - test[b], reference[a] - reference[b]) for a, b in pairs) / len(pairs)
 
 
-def is_ranking_of(line: str, n_candidates: int, *, compat: bool = False) -> bool:
-    """True if `line` ranks the candidates A, B, … (at least one), each once, spaced like `B > A = C`.
-
-    `compat` checks, as the original did, the length and the identifiers instead of each blank, and that there are two.
-    """
+def is_ranking_of(line: str, n_candidates: int) -> bool:
+    """True if `line` ranks the candidates A, B, … (at least one), each once, spaced like `B > A = C`."""
     names = [name.strip() for tier in line.split(">") for name in tier.split("=")]
-    if n_candidates < (2 if compat else 1) or sorted(names) != list(CANDIDATE_IDS[:n_candidates]):
-        return False
-    if compat:
-        return len(line.strip()) == n_candidates + 3 * (n_candidates - 1)
-    return re.fullmatch("[A-Z](?: [>=] [A-Z])*", line) is not None
+    is_complete = sorted(names) == list(CANDIDATE_IDS[:n_candidates])
+    return is_complete and re.fullmatch("[A-Z](?: [>=] [A-Z])*", line) is not None
 
 
-def ranking_score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def ranking_score_reward(response: str, ground_truth: GroundTruth) -> RankingReward:
     """Reward in [0, 2] for a response of analysis, header, ranking, header and scores.
 
     score = (ordering_agreement + margin_agreement) (GRRM, reward of the judge's second stage).
@@ -165,54 +158,54 @@ def ranking_score_reward(response: str, ground_truth: GroundTruth, *, compat: bo
     lines = [line.strip() for line in response.split("\n") if line.strip()]
     if len(lines) < 5:
         return INVALID
-    return _reward_of_scores(lines[-3], lines[-1], gold, compat)
+    return _reward_of_scores(lines[-3], lines[-1], gold)
 
 
-def ranking_score_reward_no_cot(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def ranking_score_reward_no_cot(response: str, ground_truth: GroundTruth) -> RankingReward:
     """As `ranking_score_reward`, for a response without an analysis: two lines, the ranking and the scores.
 
-    Each may have its header of `render_response` above it, as judges are taught; `compat` takes two lines alone.
+    Each may have its header of `render_response` above it, as judges are taught.
     """
     gold = gold_scores(ground_truth)
-    lines = _without_headers(response, compat, RANKING_HEADER, SCORES_HEADER)
+    lines = _without_headers(response, RANKING_HEADER, SCORES_HEADER)
     if len(lines) != 2:
         return INVALID
-    return _reward_of_scores(lines[0], lines[1], gold, compat)
+    return _reward_of_scores(lines[0], lines[1], gold)
 
 
-def _without_headers(response: str, compat: bool, *headers: str) -> list[str]:
+def _without_headers(response: str, *headers: str) -> list[str]:
     """The lines of a response; of one in which each line has its header, those below the headers."""
     lines = [line.strip() for line in response.strip().split("\n")]
     filled = [line for line in lines if line]
-    return lines if compat or tuple(filled[::2]) != headers else filled[1::2]
+    return filled[1::2] if tuple(filled[::2]) == headers else lines
 
 
-def score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def score_reward(response: str, ground_truth: GroundTruth) -> RankingReward:
     """As `ranking_score_reward`, for the scores on the last line alone, whatever stands before it.
 
     What a judge is asked for with prompt type `score`, for which the original has no reward.
     """
     gold = gold_scores(ground_truth)
-    scores = _read_scores(last_line(response), len(gold), compat)
+    scores = _read_scores(last_line(response), len(gold))
     return INVALID if scores is None else _both_agreements(scores, gold)
 
 
-def score_ordering_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def score_ordering_reward(response: str, ground_truth: GroundTruth) -> RankingReward:
     """As `score_reward`, for the order of the scores alone, of which the truth may be a ranking: ordering_agreement.
 
     Margins reward scores that are alike where the judge is in doubt; the order alone rewards a decision.
     """
     gold = gold_ranking(ground_truth)
-    scores = _read_scores(last_line(response), len(gold), compat)
+    scores = _read_scores(last_line(response), len(gold))
     if scores is None:
         return INVALID
     ordering = ordering_agreement(scores, gold)
     return RankingReward(ordering, True, ordering)
 
 
-def _reward_of_scores(ranking_line: str, score_line: str, gold: Mapping[str, int], compat: bool) -> RankingReward:
-    scores = _read_scores(score_line, len(gold), compat)
-    if scores is None or not is_ranking_of(ranking_line, len(gold), compat=compat):
+def _reward_of_scores(ranking_line: str, score_line: str, gold: Mapping[str, int]) -> RankingReward:
+    scores = _read_scores(score_line, len(gold))
+    if scores is None or not is_ranking_of(ranking_line, len(gold)):
         return INVALID
     if _tiers(ranking_to_scores(ranking_line)) != _tiers(scores):
         return INVALID
@@ -224,43 +217,37 @@ def _both_agreements(scores: Mapping[str, float], gold: Mapping[str, int]) -> Ra
     return RankingReward(ordering + margin, True, ordering, margin)
 
 
-def _read_scores(line: str, n_candidates: int, compat: bool) -> Mapping[str, float] | None:
-    ids = CANDIDATE_IDS[:n_candidates]
-    if compat:
-        by_id = parse_score_text(line)
-        return by_id if by_id is not None and set(by_id) == set(ids) else None
+def _read_scores(line: str, n_candidates: int) -> Mapping[str, float] | None:
     verdict = parse_verdict(line, n_candidates, "score")
     if isinstance(verdict, Rejection) or verdict.scores is None:
         return None
-    return dict(zip(ids, verdict.scores, strict=True))
+    return dict(zip(CANDIDATE_IDS[:n_candidates], verdict.scores, strict=True))
 
 
 def _tiers(scores: Mapping[str, float]) -> Tiers:
     return tiers_of([scores[candidate_id] for candidate_id in sorted(scores)])
 
 
-def ranking_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def ranking_reward(response: str, ground_truth: GroundTruth) -> RankingReward:
     """Reward in [0, 1] for the ranking on the last line, whatever stands before it.
 
     score = ordering_agreement. The ground truth is a ranking, or scores that imply one.
-    `compat` takes the whole response for the ranking, as the original did, so that any analysis makes it invalid.
     Raises UserError for a ground truth that is neither.
     """
-    line = response if compat else last_line(response)
-    return ranking_reward_no_cot(line, ground_truth, compat=compat)
+    return ranking_reward_no_cot(last_line(response), ground_truth)
 
 
-def ranking_reward_no_cot(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def ranking_reward_no_cot(response: str, ground_truth: GroundTruth) -> RankingReward:
     """As `ranking_reward`, for a response that is one line: the ranking, which may have its header above it."""
     gold = gold_ranking(ground_truth)
-    line = "\n".join(_without_headers(response, compat, RANKING_HEADER))
-    if not is_ranking_of(line, len(gold), compat=compat):
+    line = "\n".join(_without_headers(response, RANKING_HEADER))
+    if not is_ranking_of(line, len(gold)):
         return INVALID
     ordering = ordering_agreement(ranking_to_scores(line), gold)
     return RankingReward(ordering, True, ordering)
 
 
-def ranking_reward_zero(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def ranking_reward_zero(response: str, ground_truth: GroundTruth) -> RankingReward:
     """As `ranking_reward`, for training without a first stage, where an analysis has to be provoked.
 
     Before the ranking must stand at least 50 characters per candidate, and the ranking must occur only once.
@@ -270,10 +257,4 @@ def ranking_reward_zero(response: str, ground_truth: GroundTruth, *, compat: boo
     is_too_short = len(analysis) < MIN_ANALYSIS_CHARS * len(gold_ranking(ground_truth))
     if is_too_short or response.count(line) != 1:
         return INVALID
-    return ranking_reward_no_cot(line, ground_truth, compat=compat)
-
-
-class RankingRewardFunction(Protocol):
-    """Signature of the rewards of this module."""
-
-    def __call__(self, response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward: ...
+    return ranking_reward_no_cot(line, ground_truth)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from grrm.errors import UserError, require_known
-from grrm.gqm.compat import qe_score_reward
 from grrm.gqm.grammar import MAX_SCORE, Rejection, parse_sqm
-from grrm.gqm.rubric import parse_total, read_total
+from grrm.gqm.rubric import parse_total
 from grrm.rewards.answers import ANSWER_RULES, AnswerRule
 from grrm.rewards.ranking_accuracy import (
     INVALID,
     GroundTruth,
     RankingReward,
-    RankingRewardFunction,
     gold_scores,
     ranking_reward,
     ranking_reward_no_cot,
@@ -29,6 +27,8 @@ from grrm.rewards.ranking_accuracy import (
 )
 from grrm.rewards.verified import read_truth
 
+RuleReward = Callable[[str, GroundTruth], RankingReward]  # of a response, by the ground truth of its row
+
 RIGHT, WRONG, UNREADABLE = 2.0, -1.5, -2.0  # the answer; the format counts 1 or -1 beside it
 _ASSISTANT = "<|im_start|>assistant"
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -37,12 +37,12 @@ _ROLE = re.compile("knight|knave", re.IGNORECASE)
 _LINE = re.compile(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", re.IGNORECASE)
 
 
-def paddlenlp_knights_and_knaves(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def paddlenlp_knights_and_knaves(response: str, ground_truth: GroundTruth) -> RankingReward:
     """Reward 3 for a right answer in its format, -0.5 for a wrong one, -1 for one that names not everyone, else -3.
 
     The format is `<think>…</think><answer>…</answer>`, each tag once; the prompt ends in the first. The answer has one
-    role for each name of the truth, `Zoey is a knight`. `compat` changes nothing. Raises UserError for a truth that is
-    not a line with a name and a role for each inhabitant.
+    role for each name of the truth, `Zoey is a knight`. Raises UserError for a truth that is not a line with a name and
+    a role for each inhabitant.
     """
     roles = _true_roles(ground_truth)
     text = response if f"\n{_ASSISTANT}\n<think>" in response else f"\n{_ASSISTANT}\n<think>{response}"
@@ -83,20 +83,16 @@ ERROR_CREDIT: Mapping[int, float] = {0: 1.0, 1: 0.8, 2: 0.4, 3: 0.2}  # by error
 _OTHER_TRUTH = re.compile(r'\s*\{\s*"(?:A"\s*:\s*-?\d|source"\s*:.*"trg_lang")', re.DOTALL)  # of judges, translators
 
 
-def single_score_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def single_score_reward(response: str, ground_truth: GroundTruth) -> RankingReward:
     """Reward in [0, 1] for a response whose last line is a whole score from 0 to 10.
 
-    The ground truth holds one candidate, `{"A": 7}`. `compat` reads the response as the original did: a reply of one
-    line by its last character alone. Raises UserError for a ground truth that is not one score.
+    The ground truth holds one candidate, `{"A": 7}`. Raises UserError for a ground truth that is not one score.
     """
     gold = gold_scores(ground_truth)
     if len(gold) != 1:
         truth = repr(ground_truth)[:200]
         raise UserError(f"The ground truth {truth} holds {len(gold)} scores; give one, like {{'A': 7}}.")
     (expected,) = gold.values()
-    if compat:
-        credit = qe_score_reward(response, expected)
-        return RankingReward(credit, True, None, credit)
     score = parse_sqm(response)
     if isinstance(score, Rejection):
         return INVALID
@@ -104,31 +100,20 @@ def single_score_reward(response: str, ground_truth: GroundTruth, *, compat: boo
     return RankingReward(credit, True, None, credit)
 
 
-def grade_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+def grade_reward(response: str, ground_truth: GroundTruth) -> RankingReward:
     """Reward in [0, 1] for a response that ends in a total of 10 points, which trains a rubric judge.
 
     (1 - |s - g|)^2 with s the total over 10, from 0 to 1, and g the ground truth, a number from 0 to 1 (RRM, `grade`).
-    A total below 0 counts as 0 and one above 10 as 10; none, or one that is no number, is not valid.
-
-    `compat` bounds s by 1 alone, as the original does, so that a negative total can earn more than 1, and takes NaN for
-    full marks. Raises UserError for a ground truth that is not such a number.
+    A total above 10 counts as 10. A response that the rubric judge refuses, such as one with `7/1` or a negative total,
+    is not valid: otherwise a policy learns to write totals that nobody reads. Raises UserError for a ground truth that
+    is not such a number.
     """
     expected = _gold_grade(ground_truth)
-    total = read_total(response, compat=compat)
-    if total is None or (math.isnan(total) and not compat):
+    total = parse_total(response)
+    if isinstance(total, Rejection):
         return INVALID
-    score = min(MAX_SCORE, total) / MAX_SCORE
-    credit = (1.0 - abs((score if compat else max(0.0, score)) - expected)) ** 2
+    credit = (1.0 - abs(total / MAX_SCORE - expected)) ** 2
     return RankingReward(credit, True, None, credit)
-
-
-def readable_grade_reward(response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
-    """`grade_reward` of a response that the rubric judge accepts; another one, such as `7/1`, is not valid.
-
-    Otherwise a policy learns to write totals that nobody reads. `compat` rewards them, as the original does.
-    """
-    reward = grade_reward(response, ground_truth, compat=compat)
-    return INVALID if not compat and isinstance(parse_total(response), Rejection) else reward
 
 
 def _gold_grade(ground_truth: GroundTruth) -> float:
@@ -148,13 +133,13 @@ class AnswerReward:
     """Reward of 1 for a response whose answer is right by a rule of `answers`, 0 for another answer.
 
     The ground truth may have criteria beside the answer (`read_truth`). A response without an answer is not valid, and
-    one on which the rule fails carries the failure. Called like the other rewards; `compat` changes nothing. Raises
-    UserError for a ground truth that is not text, or that the rule cannot use.
+    one on which the rule fails carries the failure. Raises UserError for a ground truth that is not text, or that the
+    rule cannot use.
     """
 
     rule: AnswerRule
 
-    def __call__(self, response: str, ground_truth: GroundTruth, *, compat: bool = False) -> RankingReward:
+    def __call__(self, response: str, ground_truth: GroundTruth) -> RankingReward:
         """The reward of one response."""
         result = self.rule(response, _true_answer(ground_truth))
         if result.failure is not None:
@@ -176,7 +161,7 @@ def _true_answer(ground_truth: GroundTruth) -> str:
     return truth
 
 
-RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
+RULE_REWARDS: Mapping[str, RuleReward] = {
     "ranking_score": ranking_score_reward,
     "ranking_score_no_cot": ranking_score_reward_no_cot,
     "score": score_reward,
@@ -185,7 +170,7 @@ RULE_REWARDS: Mapping[str, RankingRewardFunction] = {
     "ranking_no_cot": ranking_reward_no_cot,
     "ranking_zero": ranking_reward_zero,
     "single_score": single_score_reward,
-    "grade": readable_grade_reward,
+    "grade": grade_reward,
     **{name: AnswerReward(rule) for name, rule in ANSWER_RULES.items()},
     "paddlenlp_knights_and_knaves": paddlenlp_knights_and_knaves,
 }
@@ -203,7 +188,7 @@ _ALSO_FITTING: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def rule_of_row(named: str, chosen: str | None) -> RankingRewardFunction:
+def rule_of_row(named: str, chosen: str | None) -> RuleReward:
     """The rule of a row that names one, "" for none; `chosen` is the argument file's, None for the row's.
 
     Raises UserError for a rule that does not exist, and a choice by which replies as the row's judge is taught earn
@@ -219,19 +204,15 @@ def rule_of_row(named: str, chosen: str | None) -> RankingRewardFunction:
     return rule_reward_function(name)
 
 
-def rule_reward_function(name: str) -> RankingRewardFunction:
+def rule_reward_function(name: str) -> RuleReward:
     """The reward of a settings file's `name`. Raises UserError for one that does not exist."""
     require_known("rule reward", name, RULE_REWARDS)
     return RULE_REWARDS[name]
 
 
-def parts_of(rule: RankingRewardFunction) -> tuple[str, ...]:
+def parts_of(rule: RuleReward) -> tuple[str, ...]:
     """The parts of a `RankingReward` that the rule fills."""
-    if isinstance(rule, AnswerReward) or rule in (
-        single_score_reward,
-        readable_grade_reward,
-        paddlenlp_knights_and_knaves,
-    ):
+    if isinstance(rule, AnswerReward) or rule in (single_score_reward, grade_reward, paddlenlp_knights_and_knaves):
         return ("score_reward",)
     if rule in (ranking_reward, ranking_reward_no_cot, ranking_reward_zero, score_ordering_reward):
         return ("ranking_reward",)
