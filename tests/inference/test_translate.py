@@ -1,11 +1,10 @@
-"""Translating lists of texts: the reference's results, and a status for every reply."""
+"""Translating lists of texts: what is asked again, and a status for every reply."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.command_line import python
 from support.completions_server import CompletionsServer, Refuse
 from support.text_models import by_source, cut_off
@@ -15,9 +14,9 @@ from grrm.engine.open import OpenedGenerator
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.mt_prompts import mt_prompt
+from grrm.inference.translate import attempt_temperature
 from grrm.models.trained_with import TrainedWith, write_trained_with
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "retry.jsonl"
 BLOCK = "t\n```\nT\n```"
 
 
@@ -39,25 +38,6 @@ def open_script(monkeypatch):
     return install
 
 
-def golden():
-    rows = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
-    return [pytest.param(row, id=row["id"]) for row in rows if row["fn"] == "mt.func_call"]
-
-
-@pytest.mark.parametrize("row", golden())
-def test_responses_outputs_and_rounds_are_the_references(row, open_script):
-    given = dict(row["input"])
-    script = open_script(given.pop("script"))
-    result = grrm.translate("model", **given)
-    wanted = row["expected"]
-    assert {key: result[key] for key in ("responses", "raw_outputs")} == wanted["result"]
-    sent = [(len(call["prompts"]), call["max_new_tokens"], call["top_p"]) for call in script.calls]
-    assert sent == [(call["n_prompts"] * call["n"], call["max_tokens"], call["top_p"]) for call in wanted["calls"]]
-    assert [call["temperature"] for call in script.calls] == pytest.approx(
-        [call["temperature"] for call in wanted["calls"]]
-    )
-
-
 def test_every_reply_has_a_status(open_script):
     open_script(
         {"eins": ["T1"], "zwei": [cut_off("T2")], "drei": [" "], "x" * 300: ["never asked"]}, max_prompt_tokens=300
@@ -67,6 +47,27 @@ def test_every_reply_has_a_status(open_script):
     assert result["statuses"] == ["translated", "cut_off", "no_translation", "too_long"]
     assert result["responses"] == ["T1", "T2", "Translation Failed.", "Translation Failed."]
     assert result["raw_outputs"] == ["T1", "T2", " ", None]
+
+
+def test_only_incomplete_sources_are_drawn_again_each_time_a_tenth_hotter(open_script):
+    script = open_script({"eins": ["", "", "a"], "zwei": ["b"], "drei": ["", "c"]})
+    result = grrm.translate("model", ["eins", "zwei", "drei"], "de", "en", prompt_type="Tower", temperature=0.0)
+    assert result["responses"] == ["a", "b", "c"]
+    assert [len(call["prompts"]) for call in script.calls] == [3, 2, 1]
+    assert [call["temperature"] for call in script.calls] == [0.0, 0.1, 0.2]
+
+
+def test_a_single_bad_reply_has_all_replies_of_its_source_drawn_again(open_script):
+    open_script({"S": ["a", "", "", "b"]})
+    result = grrm.translate("model", ["S"], "de", "en", prompt_type="Tower", sampling_n=2, retry=1)
+    assert result["responses"] == [["Translation Failed.", "b"]]
+
+
+@given(st.floats(0, 2), st.integers(0, 30))
+def test_temperature_never_falls_and_retries_do_not_take_it_above_one(temperature, attempt):
+    now, then = attempt_temperature(temperature, attempt), attempt_temperature(temperature, attempt + 1)
+    assert temperature <= now <= then <= max(temperature, 1.0)
+    assert attempt_temperature(temperature, 0) == temperature
 
 
 def test_samples_of_a_source_have_streams_of_their_own_in_any_batch(open_script):
@@ -107,6 +108,7 @@ def test_the_prompt_is_the_chat_turn_of_the_type(open_script):
     ("options", "error", "message"),
     [
         ({"sampling_n": 0}, ValueError, "at least 1"),
+        ({"retry": -1}, ValueError, "negative"),
         ({"src_langs": ["de", "de"]}, ValueError, "2 languages for 1 rows"),
         ({"prompt_type": "poem"}, UserError, "translation prompt_type 'poem'"),
         ({"trg_langs": "xx"}, UserError, "unknown language 'xx'"),
@@ -114,9 +116,9 @@ def test_the_prompt_is_the_chat_turn_of_the_type(open_script):
     ],
 )
 def test_mistakes_are_found_before_anything_is_generated(options, error, message):
-    given = {"src_langs": "de", "trg_langs": "en"} | options
+    languages = {"src_langs": "de", "trg_langs": "en"}
     with pytest.raises(error, match=message):
-        grrm.translate("/nowhere", ["a"], **given)
+        grrm.translate("/nowhere", ["a"], **languages | options)
 
 
 def test_no_rows_ask_nobody(open_script):

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from grrm.engine.api import Engine
 from grrm.gqm.chat import CHAT_TEMPLATES
-from grrm.gqm.extraction import draw_translations, extract_translation
+from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
@@ -20,6 +20,8 @@ from grrm.models.trained_with import TrainedWith, read_trained_with
 
 PROMPT_TYPE = "codeblock-think"  # of a model that does not say
 FAILED_TRANSLATION = "Translation Failed."  # what GRRM's translation tool writes where there is none
+TEMPERATURE_STEP = 0.1
+MAX_TEMPERATURE = 1.0
 COMPLETE_PROMPTS = ("SSR",)  # prompt types that are whole texts, to be used without a chat template
 
 
@@ -177,8 +179,10 @@ def template_for(settings: TranslateSettings, chat_template: str) -> str:
 def user_prompts(tasks: Sequence[TranslationTask], settings: TranslateSettings) -> list[str]:
     """The user turns, before any chat template.
 
-    Raises UserError for an unknown language or prompt type, ValueError for counts below one.
+    Raises UserError for an unknown language or prompt type, ValueError for counts below one and negative retries.
     """
+    if settings.retry < 0:
+        raise ValueError(f"retries must not be negative, got {settings.retry}")
     if settings.sampling_n < 1 or settings.max_new_tokens < 1:
         raise ValueError(f"sampling_n and max_new_tokens must be at least 1, got {settings}")
     return [mt_prompt(task.source, task.src_lang, task.trg_lang, settings.prompt_type) for task in tasks]
@@ -209,34 +213,39 @@ def translate_prompts(
 def _translate_batch(
     opened: OpenedGenerator, texts: Sequence[str], keys: Sequence[int], settings: TranslateSettings
 ) -> list[list[SampledTranslation]]:
-    limit, n = opened.max_prompt_tokens, settings.sampling_n
-    fitting = [i for i, text in enumerate(texts) if limit is None or opened.generator.count_tokens(text) <= limit]
+    """A batch of replies for all texts, then batches for those with a reply that holds no translation.
 
-    def draw(rows: Sequence[int], *, temperature: float, attempt: int) -> list[list[GeneratedText]]:
-        chosen = [fitting[row] for row in rows]
+    All replies to a text are drawn again, so that they come from one temperature. What is incomplete in the end stays.
+    """
+    limit, n = opened.max_prompt_tokens, settings.sampling_n
+    results = [[SampledTranslation(None, TranslationStatus.TOO_LONG, None)] * n for _ in texts]
+    rows = [i for i, text in enumerate(texts) if limit is None or opened.generator.count_tokens(text) <= limit]
+    for attempt in range(settings.retry + 1):
+        if not rows:
+            break
         replies = opened.generator.generate_text(
-            [texts[i] for i in chosen for _ in range(n)],
-            temperature=temperature,
+            [texts[row] for row in rows for _ in range(n)],
+            temperature=attempt_temperature(settings.temperature, attempt),
             top_p=settings.top_p,
             max_new_tokens=settings.max_new_tokens,
-            seeds=[attempt_seed(f"{keys[i]}/{k}", attempt, settings.seed) for i in chosen for k in range(n)],
+            seeds=[attempt_seed(f"{keys[row]}/{k}", attempt, settings.seed) for row in rows for k in range(n)],
         )
-        return [replies[start : start + n] for start in range(0, len(replies), n)]
-
-    def extract(reply: GeneratedText) -> str | None:
-        return extract_translation(reply.text, settings.extractor_type or settings.prompt_type)
-
-    draws = draw_translations(len(fitting), draw, extract, temperature=settings.temperature, retries=settings.retry)
-    too_long = SampledTranslation(None, TranslationStatus.TOO_LONG, None)
-    results = [[too_long] * n for _ in texts]
-    for i, replies in zip(fitting, draws, strict=True):
-        results[i] = list(map(_sampled, replies.replies, replies.translations))
+        sampled = [_sampled(reply, settings) for reply in replies]
+        for row, start in zip(rows, range(0, len(sampled), n), strict=True):
+            results[row] = sampled[start : start + n]
+        rows = [row for row in rows if any(reply.translation is None for reply in results[row])]
     return results
 
 
-def _sampled(reply: GeneratedText, translation: str | None) -> SampledTranslation:
+def attempt_temperature(temperature: float, attempt: int) -> float:
+    """min(temperature + 0.1 * attempt, 1), but never below the temperature asked for (GRRM's translation tool)."""
+    return max(temperature, min(temperature + TEMPERATURE_STEP * attempt, MAX_TEMPERATURE))
+
+
+def _sampled(reply: GeneratedText, settings: TranslateSettings) -> SampledTranslation:
     if reply.finish_reason == TranslationStatus.TOO_LONG.value:
         return SampledTranslation(None, TranslationStatus.TOO_LONG, None)
+    translation = extract_translation(reply.text, settings.extractor_type or settings.prompt_type)
     if translation is None:
         return SampledTranslation(None, TranslationStatus.NO_TRANSLATION, reply.text)
     is_cut = reply.finish_reason == "length"
