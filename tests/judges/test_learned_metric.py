@@ -54,7 +54,7 @@ def with_reference(texts, reference="ref", group_id="g"):
 
 
 def pid_of(judge):
-    return judge.worker._worker._process._popen.pid
+    return judge.worker._process._popen.pid
 
 
 def test_translations_are_scored_once_each_by_one_process(judge):
@@ -100,7 +100,7 @@ def test_a_process_that_dies_or_refuses_leaves_a_status_and_the_next_call_scores
 def test_a_process_that_is_killed_between_calls_is_started_again(judge):
     comet = judge()
     os.kill(pid_of(comet), signal.SIGKILL)
-    comet.worker._worker._process._popen.wait(120)
+    comet.worker._process._popen.wait(120)
     assert comet.judge([with_reference(["one"])])[0].scores == (3.0,)
 
 

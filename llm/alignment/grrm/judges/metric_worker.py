@@ -82,8 +82,8 @@ def install_command(name: str, folder: Path) -> str:
     return shlex.join(["grrm", "scorer", "install", name, "--folder", str(folder)])
 
 
-class MetricWorker:
-    """The process of one metric, as `Worker`.
+class MetricWorker(Worker):
+    """The process of one metric.
 
     The constructor raises UserError for a missing environment, and for a metric without a model.
     """
@@ -97,30 +97,21 @@ class MetricWorker:
         if self.model is None:
             raise UserError(f"{self.kind.title} needs a model: {self.kind.model_remedy}")
         # Isolated, so that neither our packages nor the user's PYTHONPATH are seen there.
-        command = [str(interpreter.absolute()), "-I", str(PROGRAM), self._name, str(self.model), str(batch_size)]
-        self._worker = Worker(command)
+        super().__init__([str(interpreter.absolute()), "-I", str(PROGRAM), name, str(self.model), str(batch_size)])
 
     @property
     def how_to_install(self) -> str:
         """The remedy if its environment is missing or incomplete."""
         return f"create it with `{install_command(self._name, self._environment)}`"
 
-    def start(self, deadline_s: float) -> None:
-        """Load the model, unless it is loaded. Raises WorkerFailure if that fails or times out."""
-        self._worker.start(deadline_s)
-
     def score(self, rows: Sequence[Row], deadline_s: float) -> list[float]:
         """One value of the metric per row, order kept, NaN included. Raises WorkerFailure."""
         until = time.monotonic() + deadline_s
         self.start(deadline_s)
-        answer = self._worker.ask({"rows": [list(row) for row in rows]}, until - time.monotonic())
+        answer = self.ask({"rows": [list(row) for row in rows]}, until - time.monotonic())
         scores = answer.get("scores")
         if isinstance(scores, list) and len(scores) == len(rows):
             return [float(score) for score in scores]
         self.close()
         n_scores = len(scores) if isinstance(scores, list) else 0
         raise WorkerFailure(f"it answered {n_scores} scores for {len(rows)} rows")
-
-    def close(self) -> None:
-        """Kill the process."""
-        self._worker.close()
