@@ -14,7 +14,7 @@ import hmac
 import secrets
 import socket
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from grrm.errors import UserError
 
@@ -24,31 +24,15 @@ _TOKEN_BYTES = 32
 _ARRIVED, _GO = b"h", b"g"
 
 
-class Store(Protocol):
-    """The part of Paddle's TCPStore through which the processes find the first one."""
-
-    def set(self, key: str, value: bytes) -> None:
-        """Publish a value."""
-        ...
-
-    def wait(self, key: str) -> None:
-        """Return when the key has a value."""
-        ...
-
-    def get(self, key: str) -> bytes:
-        """The value of a key."""
-        ...
-
-
 class Host:
     """The first process, to which every other one connects.
 
-    Only peers that send the token published in the job's store are accepted. Raises UserError if not all connect in
-    time.
+    Only peers that send the token published in the job's store, a TCPStore, are accepted. Raises UserError if not all
+    connect in time.
     """
 
     def __init__(
-        self, store: Store, world_size: int, address: str, timeout_s: float = _CONNECT_S, key: str = _KEY
+        self, store: Any, world_size: int, address: str, timeout_s: float = _CONNECT_S, key: str = _KEY
     ) -> None:
         token = secrets.token_bytes(_TOKEN_BYTES)
         self.peers: list[socket.socket] = []
@@ -85,7 +69,7 @@ class Host:
 class Guest:
     """Any process but the first."""
 
-    def __init__(self, store: Store, world_size: int, timeout_s: float = _CONNECT_S, key: str = _KEY) -> None:
+    def __init__(self, store: Any, world_size: int, timeout_s: float = _CONNECT_S, key: str = _KEY) -> None:
         self.world_size = world_size
         store.wait(key)
         address, port, token = bytes(store.get(key)).decode().split()
@@ -117,8 +101,8 @@ def barrier(world_size: int, timeout_s: float = 1800.0) -> None:
     _job.wait(timeout_s)
 
 
-def job_store() -> tuple[Store, int, str]:
-    """The store of this job, and this process's rank and address in it."""
+def job_store() -> tuple[Any, int, str]:
+    """The TCPStore of this job, and this process's rank and address in it."""
     import paddle.distributed as dist
     from paddle.base import core
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn
 
-from grrm.parallel.barrier import Guest, Host, Store, job_store
+from grrm.parallel.barrier import Guest, Host, job_store
 
 GRACE_S = 5.0  # for a process that is about to end by itself, with a sentence of its own
 _NOTICE_S = 2.0  # between an error of a collective and the end of the connection that explains it
@@ -44,7 +44,7 @@ def watch_peers(world_size: int) -> Lifeline:
     return Lifeline(connect(store, rank, world_size, address), rank, world_size)
 
 
-def connect(store: Store, rank: int, world_size: int, address: str) -> dict[int, socket.socket]:
+def connect(store: Any, rank: int, world_size: int, address: str) -> dict[int, socket.socket]:
     """Connections to all other ranks on rank 0, and on each of them to rank 0."""
     if rank == 0:
         peers = Host(store, world_size, address, key=_KEY).peers
