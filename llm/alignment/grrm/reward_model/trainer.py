@@ -140,7 +140,7 @@ class RewardModelTrainer(
         return {"groups": [self.groups[number] for number in inputs["numbers"].tolist()]}
 
     def count(self, inputs: Mapping[str, Any]) -> Counts:
-        """Pairs of different gold, and candidates that are in a pair."""
+        """Pairs of different gold, and candidates."""
         return _count(self._prepare_inputs(inputs)["groups"])
 
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
@@ -153,8 +153,7 @@ class RewardModelTrainer(
         groups, weight = inputs["groups"], self.config.squared_weight
         if weight is None:  # how much better a pair's winner is, is not known
             weight = 0.2 if self.config.reward_model == "ranker" and not groups[0].is_pair else 0.0
-        settings: dict[str, Any] = {"gold_unit": 1.0, "squared_weight": weight, "denominators": denominators}
-        return group_loss(outputs, *_gold(groups), **settings)
+        return group_loss(outputs, [group.gold for group in groups], denominators, squared_weight=weight)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """Score the held-out groups, which are divided among the ranks; see `held_out`. A collective."""
@@ -189,13 +188,8 @@ class RewardModelTrainer(
         return [judged[index] for index in range(len(groups))], loss
 
 
-def _gold(groups: Sequence[GoldGroup]) -> tuple[list[float], list[int]]:
-    """The gold of all candidates, and how many each group has."""
-    return [score for group in groups for score in group.gold], [len(group.gold) for group in groups]
-
-
 def _count(groups: Sequence[GoldGroup]) -> Counts:
-    return count_pairs(*_gold(groups), gold_unit=1.0)
+    return count_pairs([group.gold for group in groups])
 
 
 def _n_tokens(group: GoldGroup) -> int:
