@@ -106,4 +106,3 @@ def test_saving_leaves_other_files_of_the_folder(backbone: Path, tmp_path: Path)
     save_reward_model(with_new_head("ranker", load_policy(backbone), blocks=1), tmp_path)
     assert (tmp_path / "tokenizer.json").read_text() == "{}"
     assert json.loads((tmp_path / "reward_model.json").read_text())["blocks"] == 1
-    assert not list(tmp_path.glob(".saving-*"))

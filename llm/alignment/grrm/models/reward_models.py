@@ -8,8 +8,6 @@ what head it is, and `grrm.json`, which says what it was trained with. The head 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,21 +97,13 @@ def fill_value_head(model: PairwiseModel, directory: str | Path) -> None:
 
 
 def save_reward_model(model: RewardModel, directory: str | Path, weights: Weights | None = None) -> None:
-    """Backbone, head and its settings; each file appears whole, the weights last.
-
-    `weights` are the `gathered_weights` of the backbone.
-    """
+    """Write backbone, head and its settings; `weights` are the `gathered_weights` of the backbone."""
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as name:
-        unfinished = Path(name)
-        save_policy(model.backbone, unfinished, weights)
-        save_file(_head_weights(model), unfinished / HEAD_FILES[model.kind], metadata={"format": "pt"})
-        settings = {"kind": model.kind, **model.settings()}
-        (unfinished / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
-        write_trained_with(unfinished, model.trained_with)
-        for path in sorted(unfinished.iterdir(), key=lambda path: path.suffix == ".safetensors"):
-            os.replace(path, directory / path.name)
+    save_policy(model.backbone, directory, weights)
+    save_file(_head_weights(model), directory / HEAD_FILES[model.kind], metadata={"format": "pt"})
+    settings = {"kind": model.kind, **model.settings()}
+    (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
+    write_trained_with(directory, model.trained_with)
 
 
 def score_groups(model: RewardModel, groups: Sequence[CandidateGroup], *, max_tokens: int) -> list[list[float]]:

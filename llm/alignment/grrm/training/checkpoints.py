@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.config.stage_config import RLConfig, StageConfig
+from grrm.data.atomic import write_json
 from grrm.errors import UserError
 from grrm.models.gathered_weights import Weights, gathered_weights, joined_stages, save_policy
 from grrm.models.lora import without_adapters
@@ -83,10 +84,7 @@ def _check_shared(directory: Path, world_size: int) -> None:
 
 def write_marker(checkpoint: Path, state: dict[str, Any]) -> None:
     """Record `state` in the finished checkpoint directory; its presence says that everything before it was written."""
-    path = checkpoint / MARKER
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(state), encoding="utf-8")
-    os.replace(temporary, path)
+    write_json(checkpoint / MARKER, state, indent=None)
 
 
 def read_marker(checkpoint: Path) -> dict[str, Any]:
