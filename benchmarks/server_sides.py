@@ -70,12 +70,15 @@ def _verdict(group: dict[str, Any]) -> dict[str, Any]:
 
 def serve_ours() -> None:
     """This project's server, logging as it does when its script starts it."""
-    from grrm_reward_server.logs import configure_logging
-    from grrm_reward_server.main import serve
+    from grrm_reward_server.app import RewardApp
+    from grrm_reward_server.hosting import HostedJudge
+    from grrm_reward_server.running import listening, serve_until_stopped
     from grrm_reward_server.settings import Settings
 
-    configure_logging(None)
-    serve(Settings(port=0), InstantJudge(), None)
+    settings = Settings(port=0)
+    with listening(settings) as (listener, token):
+        app = RewardApp(settings, [HostedJudge(InstantJudge())], token)
+        serve_until_stopped(app, settings, listener, settings.judge_deadline_s)
 
 
 def serve_bare() -> None:

@@ -8,16 +8,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 
-from flask import Flask, Response, g
+from flask import Response, g
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from grrm import __version__
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
-from grrm.judges.interface import Judge
 from grrm.rewards.messages import Problem, ScoreRequest, WireCandidate
 from grrm.rewards.protocol import task_of, verdict_fields
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
@@ -37,27 +35,19 @@ from .service import services_of
 from .settings import Settings
 
 logger = logging.getLogger(__name__)
-Hosted: TypeAlias = Judge | HostedJudge | list[HostedJudge]
 LENGTHS_DIFFER = "The length of response, tgt, and src should be equal."  # PaddleNLP's own words
 
 
-def create_app(settings: Settings, judge: Hosted, token: str | None = None) -> Flask:
-    """The WSGI application that hosts `judge`, or several, the default one first.
+class RewardApp(Application):
+    """The routes of both protocols, and what they share; of several judges the first is the default one.
 
     With a `token`, all but /healthz and the page ask for it.
     """
-    return RewardApp(settings, judge, token).flask
-
-
-class RewardApp(Application):
-    """The routes of both protocols, and what they share."""
 
     open_routes = frozenset({("GET", "/healthz"), ("GET", "/")})
 
-    def __init__(self, settings: Settings, judge: Hosted, token: str | None) -> None:
-        self.settings = settings
-        judges = judge if isinstance(judge, list) else [judge]
-        self.judges = [member if isinstance(member, HostedJudge) else HostedJudge(member) for member in judges]
+    def __init__(self, settings: Settings, judges: Sequence[HostedJudge], token: str | None) -> None:
+        self.settings, self.judges = settings, judges
         self.hosted = self.judges[0]  # the default one
         metrics = Metrics(
             gauges={

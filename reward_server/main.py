@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, get_args
 
 import click
@@ -14,12 +11,10 @@ from grrm.entry import read_assignments, run_main
 from grrm.errors import UserError
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
-from grrm.judges.interface import Judge
 from grrm.judges.registry import judge_help
 from grrm.startup import share_heap
 
-from .access import bind
-from .hosting import HostedJudge, build_hosted_judges
+from .hosting import build_hosted_judges
 from .settings import LogFormat, LogLevel, Settings, load_settings
 
 
@@ -103,34 +98,16 @@ def main(
 
 def run(settings: Settings) -> None:
     """Serves the judge that the settings name until SIGTERM or SIGINT. Raises UserError when it cannot start."""
-    with _naming_missing_packages():
-        from .running import listening
-    share_heap()
-    with listening(settings) as (listener, token):
-        serve(settings, build_hosted_judges(settings), token, listener)
-
-
-def serve(
-    settings: Settings,
-    judge: Judge | list[HostedJudge],
-    token: str | None,
-    listener: socket.socket | None = None,
-) -> None:
-    """Serves `judge`, or several, the default one first, as `serve_until_stopped` says."""
-    with _naming_missing_packages():
-        from .app import RewardApp
-        from .running import serve_until_stopped
-    listener = listener or bind(settings.host, settings.port, token)
-    slowest_s = max(judge_settings.judge_deadline_s for judge_settings in settings.named_judges().values())
-    allowed_s = slowest_s if settings.drain_timeout_s is None else settings.drain_timeout_s
-    serve_until_stopped(RewardApp(settings, judge, token), settings, listener, allowed_s)
-
-
-@contextmanager
-def _naming_missing_packages() -> Iterator[None]:
     try:
-        yield
+        from .app import RewardApp
+        from .running import listening, serve_until_stopped
     except ImportError as error:
         raise UserError(
             f"the reward server needs the package {error.name}: install it with `pip install 'paddle-grrm[server]'`"
         ) from error
+    share_heap()
+    with listening(settings) as (listener, token):
+        app = RewardApp(settings, build_hosted_judges(settings), token)
+        slowest_s = max(judge_settings.judge_deadline_s for judge_settings in settings.named_judges().values())
+        allowed_s = slowest_s if settings.drain_timeout_s is None else settings.drain_timeout_s
+        serve_until_stopped(app, settings, listener, allowed_s)

@@ -86,7 +86,7 @@ class JudgeService:
         self.hosted = hosted
         self._metrics = metrics
         self._wait_s, self._max_text_chars = wait_s, max_text_chars
-        self._turns = Turns(self._judge_until, hosted.when_idle, max_groups, self._waited)
+        self._turns = Turns(self._judge_checked, hosted.when_idle, max_groups, self._waited)
         self._canary = _canary(hosted)
         self._has_answered = False
         self._hung_after_s = hung_after_s
@@ -112,7 +112,7 @@ class JudgeService:
             if self.hosted.takes_turns:
                 return self._turns.judge(groups, self._wait_s, is_abandoned, until)
             self._waited(0.0)  # let in at once: what it waits for is inside the model
-            return self._judge_checked(groups, is_abandoned, until)
+            return self._judge_checked(groups, until, is_abandoned)
         except DeadlinePassed:
             return [_late(group) for group in groups]
         except Abandoned as error:
@@ -195,11 +195,8 @@ class JudgeService:
     def _waited(self, seconds: float) -> None:
         self._metrics.observe("grrm_queue_wait_seconds", seconds, judge=self.hosted.name)
 
-    def _judge_until(self, groups: Sequence[Group], until: float) -> list[Verdict]:
-        return self._judge_checked(groups, until=until)
-
     def _judge_checked(
-        self, groups: Sequence[Group], is_abandoned: Callable[[], bool] = _never, until: float = math.inf
+        self, groups: Sequence[Group], until: float = math.inf, is_abandoned: Callable[[], bool] = _never
     ) -> list[Verdict]:
         call, start_s = object(), time.perf_counter()
         self._metrics.add("grrm_judge_calls_total")

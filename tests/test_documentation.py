@@ -15,6 +15,7 @@ import click
 import pytest
 import yaml
 from support.argument_files import typed_values
+from support.reward_app import create_app
 
 from grrm.cli import grrm
 from grrm.cli.commands.training import STAGES
@@ -33,7 +34,6 @@ from grrm.models.trained_with import RECORD_FILE
 from grrm.rewards.failure_policy import DEFAULT_ACTIONS, FailurePolicy
 from grrm.rewards.mixing import counted
 from grrm.tracking.rollout_dump import part_of
-from grrm_reward_server.app import create_app
 from grrm_reward_server.main import main as reward_server
 from grrm_reward_server.settings import Settings
 

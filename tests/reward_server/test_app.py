@@ -8,10 +8,19 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
+from support.reward_app import (
+    RecordingJudge,
+    create_app,
+    fail,
+    group,
+    make_client,
+    request_at_the_judge,
+    reward_app,
+    rows_body,
+    score_body,
+)
 from support.stopped_clock import stop_clock
 
-from grrm_reward_server.app import RewardApp, create_app
 from grrm_reward_server.settings import Settings
 
 
@@ -94,7 +103,7 @@ def test_texts_are_not_logged_at_info(caplog):
 
 
 def test_defect_of_the_server_is_a_clean_500(monkeypatch, caplog):
-    app = RewardApp(Settings(), RecordingJudge(), None)
+    app = reward_app(Settings(), RecordingJudge(), None)
     monkeypatch.setattr(app.cache, "get_or_compute", lambda *args: 1 / 0)
     answer = app.flask.test_client().post("/v1/score", json=score_body())
     assert answer.status_code == 500

@@ -6,12 +6,11 @@ import json
 
 import pytest
 from support.completions_server import CompletionsServer
-from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
+from support.reward_app import RecordingJudge, create_app, group, make_client, rows_body, score_body
 
 from grrm.gqm.groups import Candidate, ContextSegment, Group, TranslationTask
 from grrm.rewards.messages import ScoreRequest
 from grrm.rewards.protocol import request_from_groups, task_of
-from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 

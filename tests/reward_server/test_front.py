@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from support.reward_app import RecordingJudge, group, score_body
+from support.reward_app import RecordingJudge, group, reward_app, score_body
 from support.reward_servers import reward_server
 from support.stopped_clock import PATIENCE_S, cpu_seconds_of, eventually, stop_clock
 from waitress import wasyncore
@@ -22,7 +22,6 @@ from waitress.channel import HTTPChannel
 
 from grrm.judges.registry import open_judge
 from grrm_reward_server.access import bind, read_token
-from grrm_reward_server.app import RewardApp
 from grrm_reward_server.front import OTHER_FILES, SPARE_THREADS, Channel, Front, within_file_limit
 from grrm_reward_server.settings import Settings
 
@@ -36,7 +35,7 @@ def serving(judge=None, **values):
     settings = Settings(port=0, **values)
     token = read_token(None, settings.token_env)
     listener = bind(settings.host, 0, token)
-    app = RewardApp(settings, judge or open_judge("chrf"), token)
+    app = reward_app(settings, judge or open_judge("chrf"), token)
     front = Front(app, settings, listener)
     ended = threading.Event()
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
 from support.judged_groups import ModelOf, by_length, judge_over
-from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
+from support.reward_app import RecordingJudge, create_app, group, make_client, rows_body, score_body
 from support.text_models import TIMEOUT, TextModel
 
 from grrm.gqm.groups import Candidate, Group, TranslationTask
@@ -20,7 +20,6 @@ from grrm.judges.interface import OpenedGenerator
 from grrm.judges.metrics import COUNTERS, JudgeMetrics
 from grrm.judges.registry import judge_names
 from grrm.rewards.answers import ANSWER_RULES
-from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.settings import Settings
 

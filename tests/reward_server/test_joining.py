@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import requests
 from support.judged_groups import judge_over
-from support.reward_app import group, score_body
+from support.reward_app import group, reward_app, score_body
 from support.reward_servers import reward_server
 from support.stepped_engine import SteppedEngine
 from support.stopped_clock import eventually
@@ -18,9 +18,9 @@ from support.tiny_policy import write_tiny_checkpoint
 from grrm.engine.open import over_engine
 from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import SharedEngine
+from grrm.gqm.chat import render_chatml
 from grrm.judges.deadline import Deadline
 from grrm.judges.sqm import SQMOptions
-from grrm_reward_server.app import RewardApp
 from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
 
@@ -30,7 +30,7 @@ class Numbers:
 
     eos_token_id = 0
 
-    def __call__(self, text, add_special_tokens=True):
+    def __call__(self, text, add_special_tokens=True, return_attention_mask=True):
         return {"input_ids": [1, *map(int, re.findall(r"\d", text))]}
 
     def convert_tokens_to_ids(self, token):
@@ -47,10 +47,11 @@ def hosted():
     """The application of a single judge whose model a test steps, and that model."""
     engine, deadline = SteppedEngine(stands_still=True), Deadline()
     scheduler = BatchScheduler(engine)
-    opened = over_engine(SharedEngine(scheduler, deadline), Numbers())
+    opened = over_engine(SharedEngine(scheduler, deadline), Numbers(), render_chatml)
     options = SQMOptions(max_new_tokens=4, mode="compat", retries=0)
     judge = judge_over(opened.generator, options, render=opened.render)
-    yield RewardApp(Settings(), HostedJudge(judge, deadline=deadline, deadline_s=60, scheduler=scheduler), None), engine
+    hosted = HostedJudge(judge, deadline=deadline, deadline_s=60, scheduler=scheduler)
+    yield reward_app(Settings(), hosted), engine
     engine.go()
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 from support.judged_groups import group_of
-from support.reward_app import RecordingJudge, group, rows_body, score_body
+from support.reward_app import RecordingJudge, create_app, group, rows_body, score_body
 from support.reward_servers import reward_server
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.judges.metrics import JudgeMetrics
 from grrm.rewards.client import RewardClient
-from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judges
 from grrm_reward_server.settings import Settings, load_settings
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.completions_server import CompletionsServer
-from support.reward_app import RecordingJudge, make_client
+from support.reward_app import RecordingJudge, create_app, make_client
 from support.reward_servers import reward_server
 
-from grrm_reward_server.app import create_app
 from grrm_reward_server.settings import Settings
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

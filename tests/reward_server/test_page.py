@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.judged_groups import judge_over
-from support.reward_app import group, make_client, request_at_the_judge, rows_body, score_body
+from support.reward_app import create_app, group, make_client, request_at_the_judge, rows_body, score_body
 from support.text_models import TextModel
 
 from grrm.gqm.chat import render_chatml
@@ -17,7 +17,6 @@ from grrm.judges.generative import first_prompts
 from grrm.judges.gqm import GQMOptions
 from grrm.judges.interface import OpenedGenerator
 from grrm.judges.sqm import SQMOptions
-from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
 

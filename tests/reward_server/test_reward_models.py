@@ -8,13 +8,12 @@ import re
 import pytest
 import requests
 from support.command_line import mistake, python
-from support.reward_app import group, score_body
+from support.reward_app import create_app, group, score_body
 from support.reward_servers import SCRIPT, reward_server
 from support.tiny_policy import write_tiny_reward_model
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Status, Verdict
-from grrm_reward_server.app import create_app
 from grrm_reward_server.hosting import HostedJudge, build_hosted_judge
 from grrm_reward_server.settings import Settings
 

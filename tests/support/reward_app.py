@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from grrm.gqm.groups import Status, Verdict
-from grrm_reward_server.app import create_app
+from grrm_reward_server.app import RewardApp
+from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
 
 
@@ -35,6 +36,16 @@ class RecordingJudge:
 
 def fail():
     raise RuntimeError("out of memory")
+
+
+def reward_app(settings, judge, token=None):
+    """The application that hosts a judge, ready for the server or not, or a list of such as are."""
+    judges = judge if isinstance(judge, list) else [judge]
+    return RewardApp(settings, [one if isinstance(one, HostedJudge) else HostedJudge(one) for one in judges], token)
+
+
+def create_app(settings, judge, token=None):
+    return reward_app(settings, judge, token).flask
 
 
 def make_client(judge=None, token=None, **values):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.reward_app import create_app
+
 from grrm.gqm.groups import Status, Verdict
-from grrm_reward_server.app import create_app
 from grrm_reward_server.settings import Settings
 
 
