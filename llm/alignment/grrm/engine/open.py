@@ -30,7 +30,7 @@ from grrm.engine.scheduler import BatchScheduler
 from grrm.engine.shared import SharedEngine
 from grrm.engine.text import EngineTextGenerator
 from grrm.errors import UserError, require_known
-from grrm.gqm.chat import EOS_TEXT, SERVER_TEMPLATE, render_chatml
+from grrm.gqm.chat import EOS_TEXT, SERVER_TEMPLATE
 from grrm.judges.deadline import Deadline
 from grrm.judges.interface import OpenedGenerator
 from grrm.models import cpu_kernels
@@ -109,12 +109,12 @@ class OpenedModel:
 
     def alone(self, seed: int = 0) -> OpenedGenerator:
         """A generator for one caller at a time, whose every call is a batch."""
-        return over_engine(self.engine, self.tokenizer, self.render, encode=self.encode, seed=seed)
+        return over_engine(self.engine, self.tokenizer, self.render, seed)
 
     def shared(self, scheduler: BatchScheduler, deadline: Deadline) -> OpenedGenerator:
         """A generator for several threads at once, whose calls share the batch of `scheduler` until their deadline."""
         engine = SharedEngine(scheduler, deadline)
-        return over_engine(engine, self.tokenizer, self.render, encode=self.encode)
+        return over_engine(engine, self.tokenizer, self.render)
 
 
 def open_checkpoint(
@@ -223,7 +223,7 @@ def open_fastdeploy(
         deadline_s=deadline_s,
         options=options,
     )
-    return over_engine(engine, tokenizer, render, seed=seed)
+    return over_engine(engine, tokenizer, render, seed)
 
 
 def open_servers(
@@ -256,19 +256,13 @@ def open_servers(
     return OpenedGenerator(generator, render, None, tokenizer is not None, specials)
 
 
-def over_engine(
-    engine: Engine,
-    tokenizer: Any,
-    render: Callable[[str], str] = render_chatml,
-    *,
-    encode: Callable[[str], list[int]] | None = None,
-    seed: int = 0,
-) -> OpenedGenerator:
+def over_engine(engine: Engine, tokenizer: Any, render: Callable[[str], str], seed: int = 0) -> OpenedGenerator:
     """A generator over an engine that is open already and the tokenizer of its model, with its limit on prompts.
 
     Raises UserError for a tokenizer without a token to stop at.
     """
-    generator = EngineTextGenerator(engine, tokenizer, encode=encode, stop_token_ids=reply_ends(tokenizer), seed=seed)
+    encode, decode = encoder(tokenizer), response_decoder(tokenizer)
+    generator = EngineTextGenerator(engine, encode, decode, reply_ends(tokenizer), seed)
     return OpenedGenerator(generator, render, engine.max_prompt_tokens, special_tokens=special_tokens(tokenizer))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
 from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.errors import UserError
@@ -12,30 +11,24 @@ from grrm.judges.interface import GeneratedText, TokenChoices
 
 
 class EngineTextGenerator:
-    """`judges.interface.TextGenerator` over an `Engine` and the tokenizer of its model.
+    """`judges.interface.TextGenerator` over an `Engine` and `encode` and `decode` of its model's tokenizer.
 
     Prompts are complete (chat template applied), so nothing is added when encoding; special tokens are left out
-    of the reply. `encode` is the tokenizer's own by default. `stop_token_ids` default to the tokenizer's eos token.
-    `seed` keys every reply's random stream. Raises UserError when there is no stop token at all.
+    of the reply. `seed` keys every reply's random stream. Raises UserError when there is no stop token at all.
     """
 
     def __init__(
         self,
         engine: Engine,
-        tokenizer: Any,
-        *,
-        encode: Callable[[str], list[int]] | None = None,
-        stop_token_ids: Sequence[int] | None = None,
+        encode: Callable[[str], list[int]],
+        decode: Callable[[Sequence[int]], str],
+        stop_token_ids: Sequence[int],
         seed: int = 0,
     ) -> None:
-        if stop_token_ids is None:
-            stop_token_ids = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         if not stop_token_ids:
             raise UserError("The tokenizer has no eos_token: set it in tokenizer_config.json or give stop_token_ids.")
-        self._engine, self._tokenizer = engine, tokenizer
-        self._encode = encode or (lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"]))
-        self._stop_token_ids = tuple(stop_token_ids)
-        self._seed = seed
+        self._engine, self._encode, self._decode = engine, encode, decode
+        self._stop_token_ids, self._seed = tuple(stop_token_ids), seed
         self._streams = count()
         self._pieces: dict[int, str] = {}
 
@@ -84,10 +77,6 @@ class EngineTextGenerator:
             before, both = self._decode(anchor), self._decode([*anchor, token])
             self._pieces[token] = both.removeprefix(before)
         return self._pieces[token]
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        """The text as generated: PaddleNLP's default takes the space before a sign out, which French has there."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def count_tokens(self, prompt: str) -> int:
         """Length of `prompt` in tokens, no special tokens added."""
