@@ -24,9 +24,9 @@ ROW_MULTIPLE = 16
 _QUERY_BLOCK = 512  # bounds the attention scores of a long prompt to block x length
 
 
-def round_up(n: int, multiple: int = ROW_MULTIPLE) -> int:
-    """The smallest multiple of `multiple` that is at least `n`."""
-    return -(-n // multiple) * multiple
+def round_up(n: int) -> int:
+    """The smallest multiple of ROW_MULTIPLE that is at least `n`."""
+    return -(-n // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 class KVCache:
