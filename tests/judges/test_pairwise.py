@@ -16,7 +16,6 @@ from support.rows import group as group_row
 from support.text_models import TIMEOUT, TextModel
 
 from grrm.data.converters.gqm_pairs import convert_sft_pairwise
-from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status
 from grrm.gqm.prompts import pairwise_prompt
 from grrm.judges.interface import GeneratedText, TokenChoices
@@ -141,5 +140,3 @@ def test_taught_rows_are_the_judges_questions(tmp_path: Path) -> None:
             assert letters.get(asked[0], "B") == "B"
             assert letters.get(asked[1], "A") == "A"
     assert set(letters.values()) == {"A", "B"}
-    with pytest.raises(UserError, match="pairs is 0; it must be at least 1"):
-        converted(convert_sft_pairwise, rows, tmp_path, pairs=0)
