@@ -70,6 +70,12 @@ def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, changes
         assert "checkpoint-*" in stage.scrap
 
 
+def test_an_interrupted_training_loses_few_steps(tmp_path):
+    for stage in stages(tmp_path):
+        if stage.metrics:
+            assert values_of(stage)["save_steps"] <= stage.total_steps / 3
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("minutes", [None, 1000, 3000])
 def test_no_stage_is_stopped_before_twice_its_plan(tmp_path, dtype, minutes):

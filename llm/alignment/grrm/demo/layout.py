@@ -109,6 +109,8 @@ class Layout:
             overrides += ["--bf16", "true"]
         if steps is not None:
             overrides += ["--max_steps", steps]
+        if self.settings.save_steps is not None:
+            overrides += ["--save_steps", self.settings.save_steps]
         return Stage(
             name=f"seed{seed}/{run}",
             title=f"{title}, seed {seed}",

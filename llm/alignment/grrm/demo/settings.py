@@ -77,6 +77,7 @@ class Settings:
     ranker_candidates: int = 8  # translations of each
     ranker_max_new_tokens: int = 40  # as in the rollouts of the recipes
     ranker_batch_groups: int = 24
+    save_steps: int | None = None  # between checkpoints, from which an interrupted training stage resumes
     ranker_overrides: tuple[object, ...] = ()  # of the recipes of reward models
     ranker_steps: int | None = None
 
