@@ -193,6 +193,16 @@ def test_scores_are_those_of_the_definition_computed_without_packing(model: Rewa
         np.testing.assert_allclose(scores(model, [group])[0], expected, atol=2e-5)
 
 
+def test_sixteen_bit_weights_of_the_last_layer_do_not_round_scores(backbone: Path):
+    for kind in ("pairwise", "ranker"):
+        model = with_new_head(kind, load_policy(backbone), seed=3)
+        last = model.head.score if kind == "ranker" else model.head
+        last.to(dtype="bfloat16")  # the other layers have no such product on CPUs
+        found = paddle.to_tensor(flat(scores(model, draw_groups(8, 8, seed=6))))
+        rounded = found.astype("bfloat16").astype("float32")
+        assert (found != rounded).sum() > 12, kind
+
+
 @pytest.mark.parametrize("broken", [CandidateGroup([], [[1]]), CandidateGroup([1], []), CandidateGroup([1], [[2], []])])
 def test_a_group_that_has_nothing_to_score_is_refused(model: RewardModel, broken: CandidateGroup):
     with pytest.raises(ValueError, match="group 1"):

@@ -18,7 +18,7 @@ from grrm.errors import UserError
 from grrm.models.cpu_layers.attention import SoftmaxAttention
 from grrm.models.packing import scatter_index
 from grrm.models.token_scores import score_beside_largest
-from grrm.models.value_head import CandidateGroup, RewardModel, pack_groups, row_inputs
+from grrm.models.value_head import CandidateGroup, RewardModel, pack_groups, row_inputs, score_float32
 from grrm.paddlenlp_api.modeling import Qwen2Config
 from grrm.paddlenlp_api.modeling import qwen2 as modeling
 
@@ -178,9 +178,10 @@ class RankerHead(nn.Layer):
         for block in self.blocks:
             x_MH = block(x_MH, rows, tables)
         normed_KTH = paddle.gather(self.norm(x_MH), rows.index_KT.flatten()).reshape([*rows.index_KT.shape, -1])
-        means_KCH = paddle.matmul(rows.weights_KCT.astype(normed_KTH.dtype), normed_KTH)
-        means_RH = paddle.gather(means_KCH.reshape([-1, means_KCH.shape[-1]]), rows.members_R)
-        return self.score(means_RH).squeeze(-1).astype("float32")
+        with paddle.amp.auto_cast(enable=False):
+            means_KCH = paddle.matmul(rows.weights_KCT, normed_KTH.astype("float32"))
+            means_RH = paddle.gather(means_KCH.reshape([-1, means_KCH.shape[-1]]), rows.members_R)
+        return score_float32(self.score, means_RH)
 
 
 class Ranker(RewardModel):

@@ -96,6 +96,16 @@ def row_inputs(tokens: PackedTokens) -> dict[str, Any]:
     return inputs
 
 
+def score_float32(layer: nn.Linear, x_RH: paddle.Tensor) -> paddle.Tensor:
+    """Return the one output of `layer` for each row [R], in float32 even where weights are bfloat16.
+
+    Rounded to the 8 bits of bfloat16, scores of different candidates would tie.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        weight, bias = (parameter.astype("float32") for parameter in (layer.weight, layer.bias))
+        return F.linear(x_RH.astype("float32"), weight, bias).squeeze(-1)
+
+
 class PairwiseModel(RewardModel):
     """score = w · h_last + b, on the last token, which is the end of the sequence.
 
@@ -124,15 +134,14 @@ class PairwiseModel(RewardModel):
 
     def forward(self, **batch: Any) -> paddle.Tensor:
         """Scores [R] float32."""
-        hidden_RH = self.hidden_states(batch, batch["positions_R"])
-        return self.head(hidden_RH.astype(self.head.weight.dtype)).squeeze(-1).astype("float32")
+        return score_float32(self.head, self.hidden_states(batch, batch["positions_R"]))
 
 
 class TokenValueModel(PairwiseModel):
     """V_t = w · h_t + b of the state before every response token: the critic of PPO (arXiv:1707.06347).
 
     Backbone and head are those of a pairwise model, so either starts from the other's folder. The head is zero at
-    first, and computed in float32.
+    first.
     """
 
     def __init__(self, backbone: Any) -> None:
@@ -142,7 +151,4 @@ class TokenValueModel(PairwiseModel):
 
     def forward(self, **tokens: Any) -> paddle.Tensor:
         """Values [N] float32 at the positions that predict the response tokens; takes `PackedTokens.model_inputs()`."""
-        hidden_NH = self.backbone(**tokens).hidden_NH
-        with paddle.amp.auto_cast(enable=False):
-            weight, bias = (parameter.astype("float32") for parameter in (self.head.weight, self.head.bias))
-            return F.linear(hidden_NH.astype("float32"), weight, bias).squeeze(-1)
+        return score_float32(self.head, self.backbone(**tokens).hidden_NH)
