@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def test_greedy_translations_need_no_log_probabilities(api, start, tmp_path):
     rollouts.update_weights()
     params = SamplingParams(max_new_tokens=2, temperature=0.0, stop_token_ids=(STOP,), logprobs=False)
     assert rollouts.generate([[3]], params) == [Completion([4, 5], [], "length", 0)]
+
+
+@apis
+def test_nothing_is_left_to_the_generation_config_of_the_servers_model(api, start, tmp_path):
+    server = start(api)
+    rollouts, _ = engine(tmp_path, server)
+    rollouts.update_weights()
+    rollouts.generate([[3]], replace(PARAMS, top_k=5))
+    (request,) = server.requests
+    penalties = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    assert request.items() >= ({"temperature": 1.0, "top_p": 1.0, "top_k": 5, "min_p": 0.0} | penalties).items()
 
 
 @apis

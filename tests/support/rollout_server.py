@@ -51,6 +51,10 @@ class _Common(_Strict):
     n: int = Field(default=1, ge=1, le=1)
     temperature: float | int = Field(ge=0)
     repetition_penalty: float | int = Field(gt=0)
+    top_k: int | None = Field(default=None, ge=-1)
+    min_p: float | int | None = Field(default=None, ge=0, le=1)
+    presence_penalty: float | int | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | int | None = Field(default=None, ge=-2, le=2)
     stop_token_ids: list[int]
     return_token_ids: bool
     logprobs: int | None = Field(default=None, ge=0)

@@ -91,7 +91,11 @@ class RolloutApi(ABC):
         """Raises UserError for what this server does otherwise than asked."""
 
     def body(self, model: str, request: Request) -> bytes:
-        """The body of the call for one completion."""
+        """The body of the call for one completion.
+
+        It names all that the server would otherwise take from the model's generation_config.json: Qwen2.5's has a top_k
+        of 20, which the log-probabilities do not show.
+        """
         params = request.params
         common = {
             "model": model,
@@ -100,7 +104,11 @@ class RolloutApi(ABC):
             "seed": request.seed_within(self.max_seed),
             "temperature": params.temperature,
             "top_p": params.top_p,
+            "top_k": params.top_k,
+            "min_p": 0.0,
             "repetition_penalty": params.repetition_penalty,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
             "stop_token_ids": list(params.stop_token_ids),
             "return_token_ids": True,
             **({"logprobs": 1} if params.logprobs else {}),
