@@ -85,6 +85,20 @@ def test_in_plain_operators_a_completion_ends_where_the_session_has_no_more_room
     assert (len(ended[0].token_ids), ended[0].finish_reason) == (4, "length")
 
 
+@pytest.mark.parametrize("use_kernels", [True, False], ids=["kernels", "operators"])
+def test_prompts_up_to_a_model_length_that_is_no_multiple_of_the_padding(make_model, use_kernels):
+    engine = PaddleEngine(make_model(max_position_embeddings=40), max_num_seqs=4, use_kernels=use_kernels)
+    params = SamplingParams(max_new_tokens=8, temperature=0)
+    requests = [Request(list(range(5, 5 + n)), params) for n in (39, 38, 20)]
+    session, ended = engine.open_session(), {}
+    session.add(dict(enumerate(requests)))
+    while not session.is_idle:
+        ended.update(session.step())
+    assert [len(ended[number].token_ids) for number in range(3)] == [1, 2, 8]
+    for number, request in enumerate(requests):
+        check_equal(ended[number], alone(engine, request))
+
+
 def test_some_may_take_steps_without_the_others(engine):
     requests = some_requests(4)
     session = engine.open_session()

@@ -106,7 +106,6 @@ class PaddleEngine(Engine):
         if not requests:
             return []
         longest = max(len(request.prompt) + request.params.max_new_tokens for request in requests)
-        longest = round_up(min(longest, self._decoder.weights.max_positions))
         run = self._scheduler(round_up(len(requests)), longest, shrinks=True)
         run.add(dict(enumerate(requests)))
         completions: dict[int, Completion] = {}
@@ -123,9 +122,8 @@ class PaddleEngine(Engine):
         The limit is the model's context length, except with plain operators, which reserve the full length for each
         sequence. The weights must not change while the session is in use.
         """
-        max_positions = self._decoder.weights.max_positions
-        length = max_len if max_len and self._decoder.computes_padding else max_positions
-        return self._scheduler(self._max_num_seqs, min(length, max_positions), shrinks=False)
+        length = max_len if max_len and self._decoder.computes_padding else self._decoder.weights.max_positions
+        return self._scheduler(self._max_num_seqs, length, shrinks=False)
 
     def check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for prompts or stop tokens that this model cannot take."""

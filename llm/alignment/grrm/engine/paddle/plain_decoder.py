@@ -87,7 +87,7 @@ class PlainDecoder:
 
     def new_cache(self, n_slots: int, max_len: int, max_bytes: int | None = None) -> KVCache:
         """An empty cache for `n_slots` sequences of at most `max_len` tokens, for fewer of them beyond `max_bytes`."""
-        w = self.weights
+        w, max_len = self.weights, round_up(max_len)  # prompts are written with their padding
         if max_bytes is not None:
             n_slots = max(1, min(n_slots, max_bytes // self.cache_bytes(max_len)))
         return KVCache(len(w.layers), n_slots, w.n_kv_heads, max_len, w.head_dim, w.embedding_VH.dtype)
@@ -193,7 +193,8 @@ class PlainDecoder:
 
     def _rotary(self, positions_N: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines spread over a kv head's queries and key: (N, kv, group + 1, D) each."""
-        w, index = self.weights, paddle.to_tensor(positions_N)
+        w = self.weights
+        index = paddle.to_tensor(np.minimum(positions_N, w.cos_TD.shape[0] - 1))  # padding may lie behind the table
         shape = [len(positions_N), w.n_kv_heads, self._group + 1, w.head_dim]
         cos, sin = (_spread(paddle.gather(table, index), shape) for table in (w.cos_TD, w.signed_sin_TD))
         return cos, sin

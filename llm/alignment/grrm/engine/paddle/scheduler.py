@@ -53,7 +53,7 @@ class Scheduler:
         self._tops: dict[int, list[TopTokens]] = {}  # of requests that want them, by number
         self._scores: dict[int, PromptScores] = {}  # likewise
         self._constraints = Constraints()
-        self._cache = decoder.new_cache(n_slots, max_len, max_bytes)
+        self._cache = decoder.new_cache(n_slots, self.max_len, max_bytes)
         self._tables: BlockTables | None = self._cache.tables
         self._slots = Slots(self._cache.n_slots, decoder.weights.vocab_size)
         self.max_running = self.n_preempted = 0
