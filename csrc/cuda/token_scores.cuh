@@ -29,6 +29,11 @@ __device__ V over_block(V value, Join join) {
 
 constexpr float kFarthest = -3e38f;  // of a logit of -inf, which takes no part
 
+// Not by fmaxf, which drops what is no number: a row with NaN has no scores, and none may be made up.
+__device__ inline float distance(float logit, float from) {
+  return logit - from < kFarthest ? kFarthest : logit - from;
+}
+
 // Of some of a row's logits z: the largest, the sum of e = exp(z - top), and the sum of e (z - top).
 struct SoftmaxSums {
   float top, sum, weighted;
@@ -61,8 +66,9 @@ __global__ void score_tokens(const T* logits, const int64_t* labels, float* logp
   SoftmaxSums own{-INFINITY, 0.0f, 0.0f};
   for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) {
     const float value = static_cast<float>(z[i]);
+    if (value == -INFINITY) continue;
     if (value > own.top) own = lifted(own, value);
-    const float shifted = fmaxf(value - own.top, kFarthest), e = expf(shifted);
+    const float shifted = distance(value, own.top), e = expf(shifted);
     own.sum += e;
     own.weighted += e * shifted;
   }
@@ -83,7 +89,7 @@ __global__ void score_tokens_backward(const T* logits, const int64_t* labels, co
   const float chosen = g_logprob[row], spread = g_entropy[row];
   const float base = g_lse[row] - chosen - spread * entropy[row];
   for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) {
-    const float shifted = fmaxf(static_cast<float>(logits[row * vocab + i]) - lse[row], kFarthest);
+    const float shifted = distance(static_cast<float>(logits[row * vocab + i]), lse[row]);
     const float pull = expf(shifted) * (base - spread * shifted) + (i == label ? chosen : 0.0f);
     dlogits[row * vocab + i] = static_cast<T>(pull);
   }

@@ -104,7 +104,23 @@ struct Checks {
     expect_close(logits.floats(), dlogits, kRounded, "the gradient" + of);
   }
 
+  // A model that diverged has no scores: a number made up from the rest of the row would hide it.
+  static void no_number(float wrong) {
+    constexpr int64_t kVocab = 600;
+    Floats drawn = numbers(kVocab, 9.0f);
+    drawn[7] = wrong;
+    Array<T> logits(drawn);
+    Shared<int64_t> label(1);
+    Floats logprob(1), entropy(1), lse(1);
+    finish(grrm_cuda_score_tokens(kBf16, logits.at(), label.data(), logprob.data(), entropy.data(), lse.data(), 1,
+                                  kVocab, nullptr));
+    const bool hidden = std::isfinite(logprob[0]) || std::isfinite(entropy[0]) || std::isfinite(lse[0]);
+    expect(!hidden, "a row with a logit of " + std::to_string(wrong) + " has scores");
+  }
+
   static void all() {
+    no_number(NAN);
+    no_number(INFINITY);
     for (int64_t vocab : {1, 50, 512, 3000})
       for (bool masked : {false, true}) scores(3, vocab, masked && vocab > 1);
   }
