@@ -219,9 +219,9 @@ def test_a_failing_engine_fails_what_ran_and_the_rest_goes_on_in_a_new_session()
     assert engine.n_sessions == 2
 
 
-def test_what_the_model_cannot_take_is_refused_at_once():
+def test_what_the_model_cannot_take_is_refused_at_once_by_its_number():
     scheduler = BatchScheduler(SteppedEngine())
-    with pytest.raises(UserError, match="empty"):
+    with pytest.raises(UserError, match="Prompt 1 is empty"):
         scheduler.submit(requests([[1], []]))
     assert tokens_of(scheduler.submit(requests([[1]]))) == {0: [2, 3, 4]}
 

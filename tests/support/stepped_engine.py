@@ -6,8 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from grrm.engine.api import Completion, Progress, PromptScores, Request, SamplingParams
-from grrm.errors import UserError
+from grrm.engine.api import Completion, Progress, PromptScores, Request, SamplingParams, check_requests
 
 
 def progress(request: Request, tokens: list[int]) -> Progress:
@@ -88,8 +87,7 @@ class SteppedEngine:
         return session
 
     def check(self, requests: Sequence[Request]) -> None:
-        if not all(request.prompt for request in requests):
-            raise UserError("Prompt 0 is empty.")
+        check_requests(requests, self.max_prompt_tokens, 10**9, "engine")
 
     def go(self, n_steps: int = 10**6) -> None:
         """Let it take so many steps."""

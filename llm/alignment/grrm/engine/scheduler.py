@@ -90,8 +90,7 @@ class BatchScheduler:
 
         Raises UserError for one that the model cannot take.
         """
-        for request in requests:
-            self._engine.check([request])
+        self._engine.check(requests)
         submission = Submission(len(requests), self._give_up, streams=streams)
         keys = [_key(request) for request in requests]
         order = sorted(range(len(requests)), key=lambda index: keys[index][0])
