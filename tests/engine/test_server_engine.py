@@ -116,6 +116,7 @@ def test_what_a_server_would_do_otherwise_is_refused_before_it_is_asked(start, t
     for api, settings, sentence in (
         ("fastdeploy", {"min_new_tokens": 1}, "set min_dec_len: 0"),
         ("vllm", {"temperature": 0.7}, "set temperature: 1"),
+        ("vllm", {"top_logprobs": 2}, "not asked for top_logprobs"),
     ):
         server = start(api)
         rollouts, _ = engine(tmp_path, server)

@@ -220,11 +220,13 @@ def check_widely_served(params: SamplingParams, server: str) -> None:
     """Raises UserError for params that only the Paddle engine supports; the message begins with the name `server`."""
     special = {
         "prompt_logprobs": params.prompt_logprobs,
+        "top_logprobs": params.top_logprobs > 0,
         "frequency_penalty and presence_penalty": params.counts_tokens,
         "a constraint": params.constraint is not None,
     }
-    for names in (name for name, is_needed in special.items() if is_needed):
-        raise UserError(f"{server} is not asked for {names}: leave them out, or use the Paddle engine")
+    for names, is_needed in special.items():
+        if is_needed:
+            raise UserError(f"{server} is not asked for {names}: leave them out, or use the Paddle engine")
 
 
 def check_requests(requests: Sequence[Request], max_prompt_tokens: int, vocab_size: int, limit: str) -> None:

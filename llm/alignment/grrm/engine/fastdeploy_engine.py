@@ -198,7 +198,7 @@ class FastDeployEngine(Engine):
 
 def _check_params(params: SamplingParams) -> None:
     check_widely_served(params, "FastDeploy")
-    if params.logprobs or params.top_logprobs:
+    if params.logprobs:
         raise UserError(
             "FastDeploy does not reliably return the log-probability of the token it drew: use the Paddle engine where "
             "log-probabilities are needed, as in rollouts."

@@ -141,8 +141,6 @@ class ServerEngine(Engine):
         for params in dict.fromkeys(request.params for request in requests):
             self._api.check(params)
             check_widely_served(params, "a rollout server")
-            if params.top_logprobs:
-                raise UserError("rollout servers give no top_logprobs: leave them out, or use the Paddle engine")
         limit = f"model's max_position_embeddings of {self._max_positions}"
         check_requests(requests, self.max_prompt_tokens, self._vocab_size, limit)
         if not requests:
