@@ -83,7 +83,11 @@ def test_targets_that_are_not_there_and_other_adapters_in_a_checkpoint_are_refus
     with pytest.raises(UserError, match="names query, which the model has not: it has down_proj, gate_proj"):
         with_adapters(load_policy(write_tiny_checkpoint(tmp_path / "other")), wrong, "float32", 7)
     adapted.save_pretrained(str(tmp_path / "checkpoint-1"))
-    check_same_adapters(tmp_path / "checkpoint-1", SETTINGS)
+    other_order = SimpleNamespace(**{**vars(SETTINGS), "lora_target_modules": TARGETS[::-1]})
+    check_same_adapters(tmp_path / "checkpoint-1", other_order)
+    others = SimpleNamespace(**{**vars(SETTINGS), "lora_target_modules": ["q_proj", "k_proj", "down_proj"]})
+    with pytest.raises(UserError, match=r"on down_proj, q_proj, v_proj, this run is .* on down_proj, k_proj, q_proj"):
+        check_same_adapters(tmp_path / "checkpoint-1", others)
     larger = SimpleNamespace(**{**vars(SETTINGS), "lora_rank": 16})
     with pytest.raises(UserError, match=r"saved with LoRA of rank 4, .* this run is with LoRA of rank 16"):
         check_same_adapters(tmp_path / "checkpoint-1", larger)

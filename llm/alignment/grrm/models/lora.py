@@ -8,7 +8,7 @@ A B apart, which differs in the last bits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from grrm.errors import UserError
 from grrm.paddlenlp_api.adapters import LoRAConfig, LoRALinear, LoRAModel
 
 _NOT_BACKBONE = r"(?!backbone\.).*"  # of a reward model: its head
+_ANY_PATH = r"(?:.*\.)?"  # before the name of a target module
 _CONFIG_FILE = "lora_config.json"
 
 
@@ -41,7 +42,7 @@ def with_adapters(model: Any, config: AdapterConfig, dtype: str, seed: int, *, h
     adapters = LoRAConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
-        target_modules=[rf"(?:.*\.)?{name}" for name in config.lora_target_modules],
+        target_modules=[_ANY_PATH + name for name in config.lora_target_modules],
         trainable_modules=[_NOT_BACKBONE] if has_head else None,
         dtype=dtype,
         merge_weights=False,
@@ -60,12 +61,16 @@ def check_same_adapters(checkpoint: Path | None, config: AdapterConfig) -> None:
         return
     path = checkpoint / _CONFIG_FILE
     saved = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    expected = (config.lora_rank, config.lora_alpha, len(config.lora_target_modules)) if config.lora else None
-    stored = None if saved is None else (saved["r"], saved["lora_alpha"], len(saved["target_modules"]))
+    expected = stored = "without LoRA"
+    if config.lora:
+        expected = _named(config.lora_rank, config.lora_alpha, config.lora_target_modules)
+    if saved is not None:
+        targets = [target.removeprefix(_ANY_PATH) for target in saved["target_modules"]]
+        stored = _named(saved["r"], saved["lora_alpha"], targets)
     if expected != stored:
         raise UserError(
-            f"checkpoint '{checkpoint}' was saved {_named(stored)}, this run is {_named(expected)}: resume with the "
-            "LoRA keys it was saved with, or set overwrite_output_dir to start over"
+            f"checkpoint '{checkpoint}' was saved {stored}, this run is {expected}: resume with the LoRA keys it was "
+            "saved with, or set overwrite_output_dir to start over"
         )
 
 
@@ -110,7 +115,5 @@ def _at(model: Any, path: str) -> Any:
     return model
 
 
-def _named(adapters: tuple[int, int, int] | None) -> str:
-    if adapters is None:
-        return "without LoRA"
-    return "with LoRA of rank {}, alpha {} and {} target modules".format(*adapters)
+def _named(rank: int, alpha: int, targets: Iterable[str]) -> str:
+    return f"with LoRA of rank {rank}, alpha {alpha} on {', '.join(sorted(targets))}"
