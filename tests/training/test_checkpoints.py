@@ -286,3 +286,13 @@ def test_a_save_that_fails_half_way_leaves_the_earlier_model_whole(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ("model.safetensors", "config.json", "tokenizer.json"), "old"
     )
+
+
+def test_weights_of_an_earlier_model_are_not_left_beside_the_new_ones(tmp_path):
+    """An index of earlier shards would be loaded in place of the one new file."""
+    shards = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    for name in (*shards, "model.safetensors.index.json", "reward_model.json", "value_head.safetensors", "README.md"):
+        (tmp_path / name).write_text("old")
+    save_final(trainer_that_saves("new"), tmp_path)
+    new = dict.fromkeys(("model.safetensors", "config.json", "tokenizer.json"), "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {**new, "README.md": "old"}

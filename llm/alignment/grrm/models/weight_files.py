@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
 from grrm.errors import UserError
+from grrm.models.hub import REWARD_MODEL_FILES
 from grrm.models.shards import PICKLED
 
 _INDEX_FILE = "model.safetensors.index.json"
@@ -33,6 +34,17 @@ def weight_files(directory: Path) -> list[Path]:
     for file in files:
         is_from_torch(file)
     return files
+
+
+def drop_other_weights(directory: Path, names: Collection[str]) -> None:
+    """Remove files of weights in a folder that are not among `names`, those of the model saved there last.
+
+    Shards of an earlier model, and their index, would be loaded in its place; a head would make it a reward model.
+    """
+    for pattern in ("*.safetensors", _INDEX_FILE, *REWARD_MODEL_FILES):
+        for path in directory.glob(pattern):
+            if path.name not in names:
+                path.unlink()
 
 
 def _no_weights(directory: Path) -> UserError:

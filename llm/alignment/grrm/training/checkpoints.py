@@ -22,6 +22,7 @@ from grrm.errors import UserError
 from grrm.models.gathered_weights import Weights, gathered_weights, joined_stages, save_policy
 from grrm.models.lora import without_adapters
 from grrm.models.trained_with import TrainedWith, write_trained_with
+from grrm.models.weight_files import drop_other_weights
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
@@ -196,7 +197,7 @@ def save_final(
     What ranks have parts of is put together, and adapters are merged into the weights. `trained_with` is written
     beside them; None where `save_model` does that, or nothing is known.
 
-    Each file appears whole, the weights last: an interrupted save leaves what was there before.
+    Each file appears whole, the weights last: an interrupted save leaves what was there. Others then go.
     """
     world_size = max(1, trainer.args.world_size)
     barrier(world_size)
@@ -213,6 +214,7 @@ def save_final(
                 target = Path(directory) / path.relative_to(unfinished)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(path, target)
+        drop_other_weights(Path(directory), [path.name for path in files])
     barrier(world_size)
 
 
