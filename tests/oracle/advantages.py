@@ -81,9 +81,14 @@ def advantages(rollout: Rollout, rule: Rule, moments: Moments) -> list[np.ndarra
 
 
 def without_length(rollout: Rollout) -> Rewards:
-    """Scores less what a regression on the log of the length, both from their group's mean, predicts."""
+    """Scores less what a regression on the log of the length, both from their group's mean, predicts.
+
+    Groups of equal scores have no part in it.
+    """
     logs, rewards = [math.log(max(length, 1)) for length in rollout.lengths], rollout.rewards
     judged = [i for i in rollout.scored if not (rollout.fixed and rollout.fixed[i])]
+    scores = {group: {rewards[i] for i in judged if rollout.groups[i] == group} for group in rollout.groups}
+    judged = [i for i in judged if len(scores[rollout.groups[i]]) > 1]
 
     def centred(values: list[float], i: int) -> float:
         own = [values[j] for j in judged if rollout.groups[j] == rollout.groups[i]]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.advantages import Moments, Rollout, without_length
 
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.algorithms.advantages.interface import AdvantageInputs
 from grrm.algorithms.advantages.moments import (
     RunningMoments,
@@ -83,6 +84,7 @@ def test_length_neutral_rewards_are_those_of_the_formula(seed):
     rng = np.random.default_rng(seed)
     groups, lengths, rewards = np.repeat(np.arange(5), 4), rng.integers(1, 30, 20), rng.normal(size=20)
     rewards[rng.integers(20)] = np.nan
+    rewards[groups == rng.integers(10)] = 0.5  # in half of the cases one group's are equal
     mask_RT = np.arange(30) < lengths[:, None]
     fixed = rng.random(20) < rng.choice([0.0, 0.3])
     neutral = length_neutral(AdvantageInputs(rewards, groups, mask_RT, judged_R=~fixed)).rewards_R
@@ -101,6 +103,17 @@ def test_fixed_rewards_of_responses_that_ran_on_are_no_length_bias_of_the_judge(
     neutral_R = length_neutral(before).rewards_R
     np.testing.assert_array_equal(neutral_R[is_fixed_R], 0)
     np.testing.assert_array_equal(neutral_R[~is_fixed_R], length_neutral(translations).rewards_R)
+
+
+def test_a_group_of_equal_scores_has_no_advantages_by_length():
+    """Divided by the group's deviation, the correction of a small bias would be as large as any other advantage."""
+    rewards, lengths = np.array([0.4, 0.5, 0.6, 0.8, 0.8, 0.8]), np.array([20, 30, 45, 10, 20, 40])
+    inputs = AdvantageInputs(rewards, np.repeat([0, 1], 3), np.arange(45) < lengths[:, None])
+    neutral = length_neutral(inputs)
+    np.testing.assert_array_equal(neutral.rewards_R[3:], 0.8)
+    assert not ADVANTAGE_RULES["grpo"](neutral)[3:].any()
+    first = AdvantageInputs(rewards[:3], np.zeros(3), inputs.mask_RT[:3])
+    np.testing.assert_array_equal(neutral.rewards_R[:3], length_neutral(first).rewards_R)
 
 
 def test_responses_of_one_length_keep_their_rewards_to_the_bit():

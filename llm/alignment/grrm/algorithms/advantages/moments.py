@@ -139,25 +139,30 @@ def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
     b is the least-squares slope of rewards on z, both measured from their group's mean, over the responses of the
     batch that a judge has scored, so that neither longer nor shorter ones are preferred on average.
 
+    Groups in which the judge gave one score only are left out of the fit and stay as they are. Otherwise a rule that
+    divides by the group's standard deviation would make b z, all that tells their responses apart, as large as any
+    other advantage.
+
     Fixed rewards, as that of a response without a translation, are not a judge's and stay as they are: failed responses
     of maximum length would otherwise bias the slope so that longer translations gain.
 
     RL amplifies even a small length bias of a judge, as it has the same sign in every group. Control for length
-    by regression: Dubois et al., arXiv 2404.04475. Degenerate: without two lengths in a group, rewards stay as they
-    are.
+    by regression: Dubois et al., arXiv 2404.04475. Degenerate: without two lengths in a group of different scores,
+    rewards stay as they are.
     """
     lengths_R = np.maximum(np.asarray(inputs.mask_RT).astype(bool).sum(axis=1), 1)
     rewards_R = np.asarray(inputs.rewards_R, dtype=np.float64)
-    scored_R = ~np.isnan(rewards_R)
+    is_judged_R = ~np.isnan(rewards_R)
     if inputs.judged_R is not None:
-        scored_R &= np.asarray(inputs.judged_R, dtype=bool)
-    z_R = group_moments(np.where(scored_R, np.log(lengths_R), np.nan), inputs.groups_R).deviation_R
-    deviation_R = group_moments(np.where(scored_R, rewards_R, np.nan), inputs.groups_R).deviation_R
-    spread = math.fsum(z_R[scored_R] ** 2)
+        is_judged_R &= np.asarray(inputs.judged_R, dtype=bool)
+    judged = group_moments(np.where(is_judged_R, rewards_R, np.nan), inputs.groups_R)
+    differs_R = judged.std_R > 0
+    z_R = group_moments(np.where(differs_R, np.log(lengths_R), np.nan), inputs.groups_R).deviation_R
+    spread = math.fsum(z_R[differs_R] ** 2)
     if spread == 0:
         return inputs
-    slope = math.fsum(deviation_R[scored_R] * z_R[scored_R]) / spread
-    return replace(inputs, rewards_R=np.where(scored_R, rewards_R - slope * z_R, rewards_R))
+    slope = math.fsum(judged.deviation_R[differs_R] * z_R[differs_R]) / spread
+    return replace(inputs, rewards_R=np.where(differs_R, rewards_R - slope * z_R, rewards_R))
 
 
 def batch_advantages(inputs: AdvantageInputs, rule: AdvantageRule, normalize: bool) -> FloatArray:
