@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 from safetensors.numpy import load_file
 from support.rl_processes import (
     TinyWorld,
     entry_command,
+    held_out_settings,
     killed_at,
     metrics_of,
     on_ranks,
@@ -205,6 +208,21 @@ def test_a_finished_run_leaves_the_same_models_when_it_is_started_again(plain: P
         optimizer.unlink()  # as ignore_save_lr_and_optim leaves it
     train_rl(ppo(world, tmp_path / "out"))
     assert_same(tmp_path / "out", plain)
+
+
+@pytest.mark.slow
+def test_the_critic_beside_the_best_policy_is_that_of_the_same_step(world: TinyWorld, tmp_path: Path) -> None:
+    settings = {"max_steps": "2", "save_steps": "1", "global_mini_batch_size": "-1", "learning_rate": "0"}
+    best = {"load_best_model_at_end": "true", "metric_for_best_model": "reward"}  # equal rewards: the first
+    command = ppo(world, tmp_path / "out", **held_out_settings(world, tmp_path, True), **settings, **best)
+    for _ in range(2):  # the second finds all trained and saves it again
+        run(one_rank(command))
+        state = json.loads((tmp_path / "out/checkpoint-2/trainer_state.json").read_text())
+        assert state["best_model_checkpoint"].endswith("checkpoint-1")
+        stored = paddle.load(str(tmp_path / "out/checkpoint-1/critic/checkpoint-1/model_state.pdparams"))
+        head = load_file(tmp_path / "out/critic/value_head.safetensors")["v_head.summary.weight"]
+        np.testing.assert_array_equal(head, stored["head.weight"].numpy().T)
+        (tmp_path / "out/model.safetensors").unlink()
 
 
 @pytest.mark.slow

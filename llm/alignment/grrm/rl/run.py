@@ -132,13 +132,13 @@ def train(config: RLConfig) -> None:
 def save(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
     """Save what was trained, and tell the verdict on it."""
     args, config = trainer.args, trainer.config
+    best = trainer.state.best_model_checkpoint if config.load_best_model_at_end else None
     save_final(trainer, args.output_dir, trained_with=trainer.trained_with)
     if critic is not None:
-        critic.save_trained(Path(args.output_dir))
+        critic.save_trained(Path(args.output_dir), best and Path(best))
     translates = not config.use_rule_reward
     lines = verdict_lines(args.output_dir, translates) if trainer.held_out is None else []
     if trainer.held_out is not None and args.process_index == 0:
-        best = trainer.state.best_model_checkpoint if config.load_best_model_at_end else None
         step = int(best.rpartition("-")[2]) if best else trainer.state.global_step
         lines = conclude(args.output_dir, step, has_greedy=config.eval_greedy, translates=translates)
     if args.process_index == 0:

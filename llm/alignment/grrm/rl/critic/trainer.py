@@ -186,8 +186,13 @@ class CriticTrainer(OptimizesTrainable, StopsAtDivergence, DecaysToFloor, Traine
         self.args.output_dir, self.state.global_step = str(checkpoint / FOLDER), step
         self._save_checkpoint(self.model_wrapped)
 
-    def save_trained(self, output_dir: Path) -> None:
-        """Leave the critic in the run's `output_dir`, as a pairwise reward model is left. A collective."""
+    def save_trained(self, output_dir: Path, best: Path | None = None) -> None:
+        """Leave the critic, that of the checkpoint `best` if there is one, in `output_dir` as a pairwise reward model.
+
+        A collective.
+        """
+        if best is not None:
+            self._load_from_checkpoint(str(critic_folder(best, Topology.of(self.args))))
         folder = output_dir / FOLDER
         claim_output_dir(folder)
         save_final(self, folder, save_reward_model)
