@@ -124,8 +124,7 @@ def test_an_aborted_step_leaves_its_groups_statuses_and_the_judges_replies_in_th
     stage = RewardStage(judge, ShapingConfig(), FailurePolicy({Status.JUDGE_UNPARSABLE: FailureAction.ABORT}))
     made = maker(rewarder=stage, n_prompts=2)
     record = RunRecord(None, RolloutDump(tmp_path), None, console_groups=0)
-    context = {"autocast_smart_context_manager": nullcontext, "untimed": nullcontext}
-    trainer = SimpleNamespace(maker=made, record=record, **context)
+    trainer = SimpleNamespace(maker=made, record=record, autocast_smart_context_manager=nullcontext)
     trainer.state = SimpleNamespace(global_step=2)
     with pytest.raises(RewardFailure, match="judge_unparsable"):
         GroupPolicyTrainer._make(trainer, 3)

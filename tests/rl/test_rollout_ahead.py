@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,8 +165,19 @@ def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
 
 @pytest.mark.parametrize(("ahead", "begun"), [(1, [0, 1]), (0, [])])
 def test_a_rollout_is_begun_ahead_unless_it_is_the_last(ahead, begun):
-    """Six steps of two updates a rollout."""
-    started = []
+    """Six steps of two updates a rollout; an engine in this process samples meanwhile, which is no training time."""
+    started, timed = [], [True]
+
+    @contextmanager
+    def untimed():
+        timed.append(False)
+        yield
+        timed.pop()
+
+    def start_next(step):
+        assert not timed[-1]
+        started.append(trainer._rollout)
+
     trainer = SimpleNamespace(
         _rollout=-1,
         _make=lambda step: Experience([[["row"]]] * 2, [], [scored_group(0, [2], [5.0])], np.zeros((1, 2)), {}, 1),
@@ -176,7 +188,8 @@ def test_a_rollout_is_begun_ahead_unless_it_is_the_last(ahead, begun):
         config=SimpleNamespace(rollout_ahead=ahead, kl_coeff=0.0),
         plan=SimpleNamespace(updates_per_rollout=2),
         args=SimpleNamespace(max_steps=6),
-        maker=SimpleNamespace(start_next=lambda step: started.append(trainer._rollout)),
+        maker=SimpleNamespace(start_next=start_next),
+        untimed=untimed,
     )
     for _, index in zip(range(6), StepIndexLoader(2, 1), strict=False):
         assert GroupPolicyTrainer._rows(trainer, index) == ["row"]

@@ -114,13 +114,15 @@ class GroupPolicyTrainer(
     def _rows(self, inputs: StepIndex) -> list[Row]:
         """The rows of a step index; generates a new rollout if one begins here."""
         if inputs.rollout != self._rollout:
-            step = self.state.global_step + 1
-            self._experience = self._make(step)
-            self._rollout = inputs.rollout
-            self.step_metrics.set(rollout_metrics(self._experience) | self._cache_metrics())
-            self.record.rollout(step, partial(group_records, self._experience, step, bool(self.config.kl_coeff)))
-            if self.config.rollout_ahead and (inputs.rollout + 1) * self.plan.updates_per_rollout < self.args.max_steps:
-                self.maker.start_next(self.state.global_step)
+            with self.untimed():
+                step = self.state.global_step + 1
+                self._experience = experience = self._make(step)
+                self._rollout = inputs.rollout
+                self.step_metrics.set(rollout_metrics(experience) | self._cache_metrics())
+                self.record.rollout(step, partial(group_records, experience, step, bool(self.config.kl_coeff)))
+                is_last = (inputs.rollout + 1) * self.plan.updates_per_rollout >= self.args.max_steps
+                if self.config.rollout_ahead and not is_last:
+                    self.maker.start_next(self.state.global_step)
             self._update_started = time.perf_counter()
         assert self._experience is not None
         return self._experience.micro_batches[inputs.update][inputs.micro]
@@ -128,8 +130,7 @@ class GroupPolicyTrainer(
     def _make(self, step: int) -> Experience:
         """The next rollout; if it fails, the groups generated so far are dumped."""
         try:
-            with self.untimed():
-                return self.maker.make(self.state.global_step, self.autocast_smart_context_manager)
+            return self.maker.make(self.state.global_step, self.autocast_smart_context_manager)
         except RewardFailure:
             self.record.rollout(step, partial(aborted_records, self.maker.generated, self.maker.unscored, step))
             raise
