@@ -106,3 +106,5 @@ def test_a_run_that_stops_early_says_why(world: TinyWorld, tmp_path: Path, capfd
     best = evaluations(tmp_path)[0]["eval_reward"]
     reason = f"eval_reward has not risen above {best:.3f} by more than 9 in the last 1 evaluations"
     assert f"early_stopping ends the run at step 1: {reason}" in capfd.readouterr().err
+    train(arguments(world, tmp_path, max_steps="4", **stopping))
+    assert f"early_stopping has ended this run at step 1: {reason}" in capfd.readouterr().err

@@ -112,6 +112,8 @@ def train(config: RLConfig) -> None:
     record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
     if repeats:
         record.say(repeats)
+    if stopper is not None and stopper.is_done:
+        record.say(f"early_stopping has ended this run at step {state['step']}: {stopper.reason}")
     trainer_of: Any = GroupPolicyTrainer if critic is None else partial(ActorTrainer, critic=critic)
     trainer = trainer_of(
         model=model,
