@@ -181,8 +181,8 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
     trainer.state.global_step = read_marker(checkpoint)["step"]
     if trainer.args.load_best_model_at_end:
         best = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")).get("best_model_checkpoint")
-        checkpoint = Path(best) if best and Path(best).is_dir() else checkpoint
-        trainer.state.best_model_checkpoint = best
+        if best and Path(best).is_dir():
+            trainer.state.best_model_checkpoint, checkpoint = best, Path(best)
     trainer._load_from_checkpoint(str(checkpoint))
 
 
