@@ -21,6 +21,8 @@ from grrm.rewards.failure_policy import RewardFailure
 from grrm.rl.held_out import Decoding, HeldOut, StopWhenNoBetter
 from grrm.rl.records import Judged
 from grrm.rl.rollout import RolloutWorker
+from grrm.rl.run import build_held_out
+from grrm.rl.trainer import GroupPolicyTrainer
 
 
 class EchoEngine(Engine):
@@ -126,6 +128,18 @@ def test_rewards_of_a_judge_that_only_compares_are_told_once():
     assert not {"eval_alarm/raised", "eval_alarm/reward_change"} & {*evaluations[1].metrics}
     assert "eval_alarm/chrf_greedy_change_low" in evaluations[1].metrics
     assert len(held_out(n_prompts=10).evaluate(1).lines) == 1
+
+
+def test_a_resumed_run_remembers_that_rewards_only_compare():
+    """Two prompts are too few to tell again, and early stopping would count their equal rewards."""
+    first = held_out(is_relative=True, greedy=False)
+    trainer = SimpleNamespace(held_out=first, stopper=None, maker=SimpleNamespace(state=dict))
+    state = json.loads(json.dumps(GroupPolicyTrainer.marker_state(trainer)))
+    decoding = {"eval_samples": 2, "eval_temperature": 1.0, "eval_top_p": 1.0, "eval_greedy": False}
+    config = SimpleNamespace(use_rule_reward=False, metric_for_best_model=None, **decoding)
+    sampler = SimpleNamespace(worker=first.worker, rewarder=first.rewarder, ranks=DataRanks(0, 1))
+    for saved, is_relative in ((state, True), ({}, False)):
+        assert build_held_out(config, first.prompts, sampler, saved).evaluate(2).is_relative is is_relative
 
 
 class Peer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grrm.data.dataset import PromptItem
@@ -51,7 +51,7 @@ class HeldOut:
 
     Each prompt's group is one greedy translation, if `decoding` asks for it, followed by the sampled ones. The prompts
     are divided among the ranks; the same samples come out at every evaluation. `has_references` is False where the
-    tasks' references are no translations.
+    tasks' references are no translations. `is_relative` from the evaluation on that showed that rewards only compare.
     """
 
     prompts: Sequence[PromptItem]
@@ -61,7 +61,7 @@ class HeldOut:
     ranks: DataRanks
     has_references: bool = False
     alarm: RewardAlarm | None = None
-    _is_relative: bool = field(init=False, repr=False, default=False)
+    is_relative: bool = False
 
     def evaluate(self, step: int) -> Evaluation:
         """The `held_out_scores` after step `step`, and the alarm's state; independent of the number of ranks.
@@ -73,17 +73,17 @@ class HeldOut:
         has_greedy = self.decoding.greedy
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
-        if not self._is_relative and compares_only(prompts):
-            self._is_relative = True
+        if not self.is_relative and compares_only(prompts):
+            self.is_relative = True
             lines.append(
                 f"{ONLY_COMPARED}: eval_reward says nothing about progress, early_stopping and the reward hacking "
                 "alarm are off; choose checkpoints by chrF (metric_for_best_model: chrf_greedy)"
             )
         if self.alarm is not None:
-            alarm_metrics, sentence = self.alarm.check(step, metrics, prompts, self._is_relative)
+            alarm_metrics, sentence = self.alarm.check(step, metrics, prompts, self.is_relative)
             metrics.update(alarm_metrics)
             lines += [] if sentence is None else [sentence]
-        return Evaluation(metrics, lines, prompts, [responses for _, responses in translated], self._is_relative)
+        return Evaluation(metrics, lines, prompts, [responses for _, responses in translated], self.is_relative)
 
     def _translated(self, step: int) -> list[tuple[TranslatedPrompt, tuple[str, ...]]]:
         """Every prompt, translated and judged, with the responses, in order, on every rank."""

@@ -182,7 +182,8 @@ def build_held_out(
         alarm = RewardAlarm([item.task for item in prompts], str(decoding))
         alarm.restore(state.get("alarm"))
     ranks = sampler.ranks.processes()
-    return HeldOut(prompts, sampler.worker, sampler.rewarder, decoding, ranks, has_references, alarm)
+    is_relative = bool(state.get("is_relative"))
+    return HeldOut(prompts, sampler.worker, sampler.rewarder, decoding, ranks, has_references, alarm, is_relative)
 
 
 def build_stopper(config: StoppingConfig, state: dict[str, Any]) -> StopWhenNoBetter | None:

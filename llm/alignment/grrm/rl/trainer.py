@@ -213,10 +213,11 @@ class GroupPolicyTrainer(
             write_samples(checkpoint, groups)
 
     def marker_state(self) -> dict[str, Any]:
-        """Position in the prompts, and the state of early stopping and of the reward hacking alarm."""
+        """Position in the prompts, and the state of evaluations, of early stopping and of the reward hacking alarm."""
         alarm = None if self.held_out is None else self.held_out.alarm
         return {
             **self.maker.state(),
             "stopping": None if self.stopper is None else self.stopper.state(),
             "alarm": None if alarm is None else alarm.state(),
+            "is_relative": self.held_out is not None and self.held_out.is_relative,
         }
