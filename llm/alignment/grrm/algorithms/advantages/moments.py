@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from grrm.algorithms.advantages.interface import AdvantageInputs, AdvantageRule, FloatArray, sum_rows
 
+EPSILON = 1e-8
+
 
 @dataclass(frozen=True, eq=False)
 class GroupMoments:
@@ -69,13 +71,13 @@ def masked_moments(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> tuple[Fl
     return centred_RT, math.fsum(sum_rows(centred_RT * centred_RT)) / (n_tokens - 1)
 
 
-def whiten(values_RT: FloatArray, mask_RT: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:
-    """Return ``(x - mean) / sqrt(var + epsilon)`` over the mask, 0 elsewhere [R, T]; unbiased variance.
+def whiten(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
+    """Return ``(x - mean) / sqrt(var + 1e-8)`` over the mask, 0 elsewhere [R, T]; unbiased variance.
 
     Degenerate: equal values give 0. Raises ValueError with fewer than two tokens.
     """
     centred_RT, variance = masked_moments(values_RT, mask_RT)
-    return centred_RT / math.sqrt(variance + epsilon)
+    return centred_RT / math.sqrt(variance + EPSILON)
 
 
 def whiten_or_zero(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
@@ -112,9 +114,9 @@ class RunningMoments:
         self.mean += delta * scored_R.size / total
         self.var, self.count = spread / total, total
 
-    def normalize(self, rewards_R: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:
-        """Return ``(r - mean) / (std + epsilon)`` [R]; NaN stays NaN. Equal rewards from the start give 0."""
-        return (np.asarray(rewards_R, dtype=np.float64) - self.mean) / (math.sqrt(self.var) + epsilon)
+    def normalize(self, rewards_R: npt.NDArray[Any]) -> FloatArray:
+        """Return ``(r - mean) / (std + 1e-8)`` [R]; NaN stays NaN. Equal rewards from the start give 0."""
+        return (np.asarray(rewards_R, dtype=np.float64) - self.mean) / (math.sqrt(self.var) + EPSILON)
 
     def state_dict(self) -> dict[str, float]:
         """Return what a checkpoint must keep, as plain JSON numbers."""
@@ -171,12 +173,12 @@ def batch_advantages(inputs: AdvantageInputs, rule: AdvantageRule, normalize: bo
     return normalize_advantages(advantages_RT, inputs.valid_RT) if normalize else advantages_RT
 
 
-def normalize_advantages(advantages_RT: FloatArray, mask_RT: npt.NDArray[Any], epsilon: float = 1e-8) -> FloatArray:
-    """Return ``(A - mean) / (std + epsilon)`` over the masked tokens of the batch, 0 elsewhere [R, T].
+def normalize_advantages(advantages_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
+    """Return ``(A - mean) / (std + 1e-8)`` over the masked tokens of the batch, 0 elsewhere [R, T].
 
     The caller's mask leaves out unscored rows. Degenerate: equal advantages, or fewer than two tokens, give 0.
     """
     if np.count_nonzero(mask_RT) < 2:
         return np.zeros(np.shape(advantages_RT))
     centred_RT, variance = masked_moments(np.asarray(advantages_RT, dtype=np.float64), mask_RT)
-    return centred_RT / (math.sqrt(variance) + epsilon)
+    return centred_RT / (math.sqrt(variance) + EPSILON)
