@@ -192,7 +192,7 @@ def test_two_ranks_train_what_one_trains(write_rows, settings, tmp_path, layout)
     run(two_ranks(command("two", **layout), tmp_path / "logs"))
     assert largest_difference(tmp_path / "one", tmp_path / "two") < 1e-5
     for one, two in zip(metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two"), strict=True):
-        for name in ("loss", "eval_loss", "eval_correlation"):
+        for name in ("loss", "eval_loss", "eval_correlation", "eval_correlation_low", "eval_pair_accuracy_high"):
             assert one.get(name, 0.0) == pytest.approx(two.get(name, 0.0), rel=1e-5)
 
 

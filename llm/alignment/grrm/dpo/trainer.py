@@ -186,7 +186,7 @@ class PairTrainer(
         by more than the rejected one, `eval_margin` the mean of beta times that difference.
         """
         ranks, size = DataRanks.of(self.args), self.args.per_device_eval_batch_size
-        mine = self.held_out[ranks.rank :: ranks.size]
+        mine = ranks.share_of(self.held_out)
         denominators, losses, margins = _count(self.held_out), list[float](), list[float]()
         self.model.eval()
         for start in range(0, len(mine), size):
@@ -198,10 +198,9 @@ class PairTrainer(
             gain_P, loss_P = chosen_P - ref_chosen_P, rejected_P - ref_rejected_P
             margins += (self.dpo_config.beta * (gain_P - loss_P)).tolist()
         self.model.train()
-        parts = ranks.gather((sum(losses), margins))
-        total, every = sum(part[0] for part in parts), [margin for part in parts for margin in part[1]]
+        every = ranks.gather_shares(margins)
         metrics = {
-            "eval_loss": total,
+            "eval_loss": sum(ranks.gather(sum(losses))),
             "eval_pair_accuracy": sum(margin > 0 for margin in every) / len(every),
             "eval_margin": sum(every) / len(every),
         }

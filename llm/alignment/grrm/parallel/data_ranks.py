@@ -91,6 +91,15 @@ class DataRanks:
             by_rank.setdefault(rank, item)
         return [by_rank[rank] for rank in range(self.size)]
 
+    def share_of(self, items: Sequence[T]) -> Sequence[T]:
+        """Every `size`-th of `items`, from this rank's number on."""
+        return items[self.rank :: self.size]
+
+    def gather_shares(self, results: Sequence[T]) -> list[T]:
+        """The results of all ranks for their `share_of` the same items, in the order of these. A collective."""
+        parts = self.gather(results)
+        return [part[i] for i in range(max(map(len, parts))) for part in parts if i < len(part)]
+
 
 def assign_groups(work_P: Sequence[int], n_ranks: int, balance: bool) -> list[list[int]]:
     """Group indices for each rank: contiguous slices, or balanced by `work_P` (tokens per group).

@@ -158,10 +158,9 @@ class RewardModelTrainer(
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         """Score the held-out groups, which are divided among the ranks; see `held_out`. A collective."""
         ranks = DataRanks.of(self.args)
-        mine = self.held_out[ranks.rank :: ranks.size]
-        parts = ranks.gather(self._judge(mine))
-        judged = [group for part, _ in parts for group in part]
-        metrics = summary(judged, sum(loss for _, loss in parts))
+        own, loss = self._judge(ranks.share_of(self.held_out))
+        judged = ranks.gather_shares(own)
+        metrics = summary(judged, sum(ranks.gather(loss)))
         self.record_evaluation(metrics, console_line(len(judged), metrics), details(judged))
         return metrics
 

@@ -110,11 +110,7 @@ class SftTrainer(
         beside it. The rows are divided among the ranks. A collective. Raises UserError for a loss that is not finite.
         """
         ranks = DataRanks.of(self.args)
-        parts = ranks.gather(self._losses(self.held_out[ranks.rank :: ranks.size]))
-        losses: dict[int, RowLoss] = {}
-        for rank, part in enumerate(parts):
-            losses.update(zip(range(rank, len(self.held_out), ranks.size), part, strict=True))
-        in_order = [losses[number] for number in range(len(self.held_out))]
+        in_order = ranks.gather_shares(self._losses(ranks.share_of(self.held_out)))
         self.refuse_divergence("held-out loss", sum(row.all for row in in_order), self.state.global_step)
         metrics, by_pair = held_out_summary(self.held_out, in_order)
         line = "held-out rows: loss {eval_loss:.4g} [{eval_loss_low:.4g}, {eval_loss_high:.4g}]".format(**metrics)
