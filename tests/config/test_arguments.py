@@ -238,6 +238,10 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             "reward_deadline_s is shorter than reward_connect_timeout_s",
         ),
         ({"rollout_n": 1}, "rollout_n 1 leaves advantage_rule grpo without other samples"),
+        (
+            {"rollout_n": 1, "rl_algorithm": "reinforce_plus_plus", "length_neutral_rewards": True},
+            "length_neutral_rewards has no effect with rollout_n 1, since it compares the samples of a prompt",
+        ),
         ({"gamma": 0.9}, "gamma 0.9 is not supported with advantage_rule grpo"),
         ({"rl_algorithm": "rloo", "norm_adv_by_std": True}, "norm_adv_by_std contradicts advantage_rule rloo"),
         (

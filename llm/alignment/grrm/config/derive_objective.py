@@ -111,6 +111,11 @@ def _rule(config: RLConfig, problems: Problems) -> dict[str, Any]:
             f"rollout_n {config.rollout_n} leaves advantage_rule {config.advantage_rule} without other samples to "
             "compare with; use at least 2."
         )
+    elif config.length_neutral_rewards and config.rollout_n < 2:
+        problems.add(
+            f"length_neutral_rewards has no effect with rollout_n {config.rollout_n}, since it compares the samples of "
+            "a prompt; use at least 2 or remove the key."
+        )
     return {}
 
 
