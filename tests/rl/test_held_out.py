@@ -145,6 +145,8 @@ def test_a_resumed_run_remembers_that_rewards_only_compare():
 class Peer:
     """A rank that runs in a thread beside the others, as far as a held-out evaluation can tell."""
 
+    share_of, gather_shares = DataRanks.share_of, DataRanks.gather_shares
+
     def __init__(self, rank: int, board: list, barrier: threading.Barrier) -> None:
         self.rank, self.size, self._board, self._barrier = rank, len(board), board, barrier
 

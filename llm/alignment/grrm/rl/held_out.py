@@ -87,16 +87,14 @@ class HeldOut:
 
     def _translated(self, step: int) -> list[tuple[TranslatedPrompt, tuple[str, ...]]]:
         """Every prompt, translated and judged, with the responses, in order, on every rank."""
-        mine = range(self.ranks.rank, len(self.prompts), self.ranks.size)
-        batch = PromptBatch([self.prompts[i] for i in mine], mine, generation=0, step=step)
+        positions = self.ranks.share_of(range(len(self.prompts)))
+        batch = PromptBatch(self.ranks.share_of(self.prompts), positions, generation=0, step=step)
         stage = "sampling held-out translations"
         rolled = run_together(stage, lambda: self._translate(batch), self.ranks, (FloatingPointError, UserError))
         expected = (UserError, RewardFailure)
         stage = "judging held-out translations"
         groups = run_together(stage, lambda: self._judged(rolled), self.ranks, expected, RewardFailure)
-        parts = self.ranks.gather([(scored.rolled.position, _translated_prompt(scored)) for scored in groups])
-        translated = sorted((item for part in parts for item in part), key=lambda item: item[0])
-        return [pair for _, pair in translated]
+        return self.ranks.gather_shares([_translated_prompt(scored) for scored in groups])
 
     def _judged(self, rolled: list[Rolled]) -> list[Scored]:
         return reward(self.rewarder, rolled) if rolled else []
