@@ -44,9 +44,10 @@ def check_common(config: StageConfig, problems: Problems) -> None:
     for key in keys_of(type(config)).values():
         if key.required and not getattr(config, key.name):
             problems.add(f"{key.name} is missing; {key.required}.")
-    rows = ("eval_datasets", "val_size", "held_out")
-    if isinstance(config, EvaluationConfig) and _evaluates(config) and not any(getattr(config, a, 0) for a in rows):
-        problems.add("do_eval needs eval_datasets; give the file of held-out rows or set do_eval: false.")
+    held_out = any(getattr(config, name, None) for name in ("eval_datasets", "val_size", "held_out"))
+    if isinstance(config, EvaluationConfig) and _evaluates(config) and not held_out:
+        name = "do_eval" if config.evaluation_strategy == "no" else f"evaluation_strategy {config.evaluation_strategy}"
+        problems.add(f"{name} needs eval_datasets; give the file, or set evaluation_strategy: no and do_eval: false.")
     stages = config.sharding.split()
     unknown = set(stages) - {"stage1", "stage2", "stage3", "offload"}
     if unknown or stages == ["offload"] or len(set(stages) - {"offload"}) > 1:

@@ -153,6 +153,8 @@ def check_evaluation(config: RLConfig, explicit: Set[str], problems: Problems) -
         problems.add(
             "held_out knows sources of translation tasks, not those inside a judge's prompts; give eval_datasets."
         )
+    if config.held_out and config.eval_datasets:
+        problems.notice("held_out has no effect beside eval_datasets, whose rows are evaluated.")
     best = best_metric(config)
     if best is not None or config.load_best_model_at_end:
         _check_best(config, best, held_out_metrics(config), problems)
