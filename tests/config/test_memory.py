@@ -299,6 +299,34 @@ def test_held_out_rows_are_not_planned_as_training_rows(tmp_path):
     assert prompts == ["4,800", "4,500", "5,000"]
 
 
+@pytest.mark.parametrize(("val_size", "trained"), [("0.1", "4,500"), ("200", "4,800"), ("9000", "0")])
+def test_rows_that_supervised_stages_hold_out_are_not_planned_either(tmp_path, val_size, trained):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n" * 5_000)
+    options = (
+        "--train_datasets",
+        str(rows),
+        "--val_size",
+        val_size,
+        "--max_steps",
+        "9",
+        "--evaluation_strategy",
+        "steps",
+    )
+    assert values("sft_argument.yaml", Machine(8), *options)["training rows"] == trained
+    beside = values("sft_argument.yaml", Machine(8), *options, "--val_size", "0", "--eval_datasets", "x")
+    assert beside["training rows"] == "5,000"
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("sft_argument.yaml", 1), ("rm_argument.yaml", 2), ("ranker_argument.yaml", 8)]
+)
+def test_hours_count_all_texts_of_an_example(name, rows):
+    plan = values(name, Machine(8, tokens_per_second=1000.0))
+    tokens = rows * int(plan["tokens per row, at most"].replace(",", ""))
+    assert plan["hours per 1,000 rows, at most"] == f"{tokens / 3600:.2f}"
+
+
 def test_degrees_that_do_not_divide_the_model_are_refused_all_at_once(tmp_path):
     file = tmp_path / "sft.yaml"
     file.write_text("model_name_or_path: Qwen/Qwen2.5-0.5B\ntrain_datasets: x\noutput_dir: x\n")

@@ -10,7 +10,8 @@ import pytest
 
 from grrm.config import DPOConfig, Launch, RewardModelConfig, RLConfig, SFTConfig, prepare
 from grrm.config.load import read_yaml, switches_without_effect
-from grrm.config.plan import PLANNED, Machine, plan_of_file, write_planned
+from grrm.config.plan import Machine, plan_of_file
+from grrm.config.planned_file import PLANNED, write_planned
 from grrm.config.values import is_hub_name
 from grrm.demo.plan import Plan
 from grrm.demo.settings import DemoSettings
@@ -251,6 +252,33 @@ def test_overrides_are_written_as_they_are_read(tmp_path):
         planned = tmp_path / f"{number}.yaml"
         write_planned(recipe, Machine(8, 80 << 30, model="Qwen2.5-7B"), planned, ["--run_name", text])
         assert str(read_yaml(planned)["run_name"]) == {"[a, b]": "['a', 'b']", "null": "None"}.get(text, text)
+
+
+@pytest.mark.parametrize(
+    ("gib", "overrides"),
+    [
+        (40, ["--recompute_granularity", "core_attn"]),
+        (80, ["--sharding_parallel_degree", "2"]),
+        (40, ["--sharding_parallel_degree", "8"]),
+    ],
+)
+def test_a_planned_file_has_the_layout_that_fits_whatever_the_file_had(tmp_path, gib, overrides):
+    recipe, out = str(FOLDER / "grpo_grrm_argument.yaml"), tmp_path / "mine.yaml"
+    write_planned(recipe, Machine(8, gib << 30), out, overrides)
+    assert verdict(out, 8, gib)[0] == "yes"
+
+
+def test_values_of_any_form_are_replaced_and_comments_stay(tmp_path):
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "mine.yaml"
+    recipe_text = (FOLDER / "grpo_grrm_argument.yaml").read_text().replace("use_rm_server: true", "")
+    sources = "reward_sources: # judges\n  - judge: chrf\n  # the other\n  - judge: consensus\n"
+    recipe.write_text(f"{recipe_text}{sources}# of the run\nrun_name: 'a # b' # name\n")
+    overrides = ["--reward_sources", "[{judge: chrf}]", "--run_name", "c", "--reward_server", "null"]
+    write_planned(str(recipe), Machine(8, 80 << 30), out, overrides)
+    assert out.read_text().endswith("reward_sources: [{judge: chrf}]\n# of the run\nrun_name: c # name\n")
+    out.with_suffix(".json").write_text(json.dumps(read_yaml(out)))
+    with pytest.raises(UserError, match="not JSON: rewrite it so"):
+        write_planned(str(out.with_suffix(".json")), Machine(8, 80 << 30), tmp_path / "other.yaml")
 
 
 def test_a_planned_file_is_not_written_over_another_nor_where_nothing_fits(tmp_path):

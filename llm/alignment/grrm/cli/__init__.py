@@ -20,7 +20,7 @@ from grrm.cli.commands.rubric import rl_rubric, rubric_questions, sft_rubric
 from grrm.cli.commands.serve import serve
 from grrm.cli.commands.training import TRAINING_COMMANDS, judge_server
 from grrm.cli.commands.translate import translate
-from grrm.cli.options import FILE, CommandGroup, FiniteRange
+from grrm.cli.options import FILE, CommandGroup, FiniteRange, refuse_ineffective
 from grrm.entry import run_command
 
 
@@ -90,7 +90,8 @@ def plan(
     --memory.
     """
     from grrm.config.memory_rows import parse_memory
-    from grrm.config.plan import Machine, fewest_devices, show_plan, write_planned
+    from grrm.config.plan import Machine, fewest_devices, show_plan
+    from grrm.config.planned_file import write_planned
     from grrm.small_files import rereadable
 
     with rereadable(arguments_yaml, f"argument file {arguments_yaml!r}") as path:
@@ -98,6 +99,7 @@ def plan(
         machine = Machine(devices, None if memory is None else parse_memory(memory), tokens_per_second, model)
         if write is None:
             return 0 if show_plan(path, machine, overrides) else 1
+        refuse_ineffective(("tokens_per_second",), "with --write, which shows no plan")
         click.echo(f"{write}: {write_planned(path, machine, write, overrides).lstrip('# ')}")
     return 0
 

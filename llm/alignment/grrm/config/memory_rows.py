@@ -120,6 +120,10 @@ def fits(memory: Memory, limit: int) -> bool:
 def changes_of(config: StageConfig, layout: Layout, written: Layout) -> dict[str, str]:
     """The keys that turn a file into one of `layout`; the rows of an optimizer step stay what they are."""
     changes = layout.changes(written)
+    if layout.recompute not in ("", config.recompute_granularity):
+        changes["recompute_granularity"] = layout.recompute
+    if config.sharding_parallel_degree > 0 and config.sharding_parallel_degree != layout.sharding:
+        changes["sharding_parallel_degree"] = "-1"  # all ranks that tensor parallel leaves
     if not isinstance(config, RLConfig):  # in RL it is derived
         before, now = (of.rows * of.sharding * of.data for of in (written, layout))
         accumulated, rest = divmod(config.gradient_accumulation_steps * before, now)

@@ -1,43 +1,28 @@
-"""`grrm plan`: batches and memory of an argument file as a table, and a file whose layout fits, without a model."""
+"""`grrm plan`: batches and memory of an argument file as a table, without a model."""
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from grrm.config.batch_plan import BatchPlan, accumulated_micro_batches, repeated_prompts, supervised_steps
 from grrm.config.checks import Launch
 from grrm.config.key import aliases_of, keys_of
-from grrm.config.layout import Layout
-from grrm.config.load import Prepared, parse_overrides, prepare, read_yaml, smallest_world
-from grrm.config.memory import GIB
-from grrm.config.memory_rows import (
-    DOES_NOT_FIT,
-    FEWEST_SEQUENCES,
-    NOT_IN_STAGES,
-    changes_of,
-    memory_rows,
-    named_model,
-    shape_of_file,
-    smallest_fitting,
-)
-from grrm.config.model_shape import model_shape
+from grrm.config.load import Prepared, prepare, read_yaml, smallest_world
+from grrm.config.memory_rows import DOES_NOT_FIT, memory_rows, shape_of_file
 from grrm.config.problems import Problems
 from grrm.config.rollout_checks import held_out_rows
 from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.stages import STAGES, Stage
-from grrm.data.atomic import write_bytes
+from grrm.config.workload import Workload
+from grrm.data.held_out import held_out_count
 from grrm.data.layouts.arrow_files import open_parquet
-from grrm.errors import UserError
 
 Supervised = SFTConfig | RewardModelConfig | DPOConfig
 Row = tuple[str, str, str]  # name, value, what it follows from
@@ -142,10 +127,10 @@ def count_rows(path: str) -> int | None:
 
 def fewest_devices(path: str, overrides: Sequence[str] = ()) -> int:
     """The devices that the degrees of a file need. Raises UserError for what a run would refuse."""
-    return smallest_world(_prepared(path, overrides, None).config)
+    return smallest_world(prepared_file(path, overrides, None).config)
 
 
-def _prepared(path: str, overrides: Sequence[str], devices: int | None, n_rows: int | None = None) -> Prepared[Any]:
+def prepared_file(path: str, overrides: Sequence[str], devices: int | None, n_rows: int | None = None) -> Prepared[Any]:
     """The file of any stage for so many devices elsewhere."""
     stage, launch = stage_of_file(read_yaml(path)), None if devices is None else Launch("cpu", devices)
     return prepare(stage.config, path, overrides, launch, check_machine=False, check_on_device=False, n_prompts=n_rows)
@@ -177,11 +162,11 @@ def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: T
 
 def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> list[Row]:
     """The rows that `show_plan` prints."""
-    config = _prepared(path, overrides, machine.devices).config
+    config = prepared_file(path, overrides, machine.devices).config
     n_rows = count_rows(config.train_datasets)
-    if n_rows is not None and isinstance(config, RLConfig):
-        n_rows -= held_out_rows(config, n_rows)
-    prepared = _prepared(path, overrides, machine.devices, n_rows)
+    if n_rows is not None:
+        n_rows -= _held_out(config, n_rows)
+    prepared = prepared_file(path, overrides, machine.devices, n_rows)
     config, plan = prepared.config, prepared.plan
     shape = shape_of_file(config, machine.model)
     if shape is not None:
@@ -195,9 +180,16 @@ def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> 
     else:
         ranks_of_model = max(config.tensor_parallel_degree, 1) * max(config.pipeline_parallel_degree, 1)
         rows = supervised_rows(config, machine.devices // ranks_of_model, n_rows)
-        tokens = config.max_length
+        tokens = Workload.of(config, 1).tokens
     rows += _hours(machine.tokens_per_second, tokens, n_rows)
     return rows + memory_rows(config, shape, machine.devices, machine.memory)
+
+
+def _held_out(config: RLConfig | Supervised, n_rows: int) -> int:
+    """Rows of the training file that are not trained on; in supervised stages more where a prompt has several rows."""
+    if isinstance(config, RLConfig):
+        return held_out_rows(config, n_rows)
+    return 0 if config.eval_datasets else min(n_rows, held_out_count(config.val_size, n_rows))
 
 
 def _hours(tokens_per_second: float | None, tokens_per_example: int, n_rows: int | None) -> list[Row]:
@@ -207,79 +199,3 @@ def _hours(tokens_per_second: float | None, tokens_per_example: int, n_rows: int
     name, n = ("hours per epoch, at most", n_rows) if n_rows else ("hours per 1,000 rows, at most", 1000)
     hours = n * tokens_per_example / tokens_per_second / 3600
     return [(name, f"{hours:,.2f}", f"{tokens_per_second:,.0f} tokens a second on all devices together")]
-
-
-PLANNED = "# Planned for"  # how the line begins that names the hardware
-_SIZE = re.compile(r"(qwen2\.?5[-_](?:[a-z]+[-_])?)\d+(?:\.5)?b(?![a-z0-9])", re.IGNORECASE)
-
-
-def write_planned(path: str, machine: Machine, out: Path, overrides: Sequence[str] = ()) -> str:
-    """Write the file of `path` for `machine` to `out`, which must not exist; returns the line that names the hardware.
-
-    Where the machine names a Qwen2.5 model, its size replaces that in names and paths of models, comments included. The
-    file stays as it is but for the overrides and the keys of the smallest layout that fits. Raises UserError without a
-    limit on memory, and where nothing fits.
-    """
-    if machine.memory is None:
-        raise UserError("--write needs --memory, the memory of one device: the layout follows from it.")
-    if out.exists():
-        raise UserError(f"{out} exists already; give a new file as --write.")
-    config = _prepared(path, overrides, machine.devices).config
-    if config.pipeline_parallel_degree > 1:
-        raise UserError(NOT_IN_STAGES)
-    shape = model_shape(machine.model or named_model(config))
-    smallest = smallest_fitting(config, shape, machine.devices, machine.memory)
-    if smallest is None:
-        raise UserError(
-            f"{shape.name} does not fit {machine.devices} devices of {machine.memory / GIB:.0f} GiB in any layout: "
-            "give more devices or, in RL, servers of rollouts with --rollout_backend and --rollout_servers"
-        )
-    layout, memory = smallest
-    line = (
-        f"{PLANNED} {machine.devices} {(config.device or 'gpu').upper()}s of {machine.memory / GIB:.0f} GiB: "
-        f"{memory.peak(FEWEST_SEQUENCES) / GIB:.0f} GiB on each (`grrm plan`, not measured)."
-    )
-    text = Path(path).read_text(encoding="utf-8")
-    if machine.model and shape.name.startswith("Qwen2.5-"):
-        text = _of_size(text, shape.name)
-    older = aliases_of(type(config))
-    changed = {older.get(name, name): _in_yaml(value) for name, value in parse_overrides(overrides).items()}
-    text = _with_keys(text, changed | changes_of(config, layout, Layout.of(config, machine.devices)), older)
-    header = "\n".join(row for row in text.splitlines() if not row.startswith(PLANNED))
-    write_bytes(out, f"{line}\n{header}\n".encode())
-    return line
-
-
-def _of_size(text: str, name: str) -> str:
-    """`text` with the size in `name` (Qwen2.5-14B) in place of that in every name of such a model, its case kept."""
-    size = name.rpartition("-")[2]
-
-    def renamed(match: re.Match[str]) -> str:
-        return match[1] + (size if match[0].endswith("B") else size.lower())
-
-    return _SIZE.sub(renamed, text)
-
-
-def _with_keys(text: str, values: Mapping[str, str], older: Mapping[str, str]) -> str:
-    """`text` with these values, in the lines of their keys, or `older` names of them, or for new keys at the end."""
-    for key, value in values.items():
-        names = "|".join([key, *(alias for alias, name in older.items() if name == key)])
-        literal = f"{key}: {value}".replace("\\", r"\\")
-        text, n = re.subn(rf"^(?:{names}):[^#\n]*?(\s*(?:#.*)?)$", literal + r"\1", text, flags=re.MULTILINE)
-        if not n:
-            text = f"{text.rstrip()}\n{key}: {value}\n"
-    return text
-
-
-_NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")  # in YAML as elsewhere, which 010 and 1:30 are not
-
-
-def _in_yaml(value: str) -> str:
-    """The text of an override as YAML has to have it to be read as the command line reads it."""
-    try:
-        read = yaml.safe_load(f"key: {value}")["key"]
-    except yaml.YAMLError:
-        read = None
-    means_the_same = value in ("true", "false", "null", "") or isinstance(read, list | dict) or read == value.strip()
-    means_the_same |= isinstance(read, int | float) and _NUMBER.fullmatch(value.strip()) is not None
-    return value if means_the_same else json.dumps(value, ensure_ascii=False)

@@ -76,15 +76,20 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(comparable(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def held_out_count(val_size: float, n_items: int) -> int:
+    """The number of items to hold out: `val_size` is a share of all, or from 1 on the number."""
+    return int(val_size) if val_size >= 1 else math.ceil(val_size * n_items)
+
+
 def held_out_split(
     items: Sequence[Item], prompt_of: Callable[[Item], Hashable], val_size: float, seed: int
 ) -> tuple[list[Item], list[Item]]:
     """(training, held-out) items in their order; items of one prompt stay together.
 
-    `val_size` is the share of all items that is held out, or from 1 on their number; prompts are drawn with `seed`
-    until it is reached. Raises UserError when nothing would be left to train on.
+    Prompts are drawn with `seed` until the `held_out_count` of `val_size` is reached. Raises UserError when nothing
+    would be left to train on.
     """
-    n_held_out = int(val_size) if val_size >= 1 else math.ceil(val_size * len(items))
+    n_held_out = held_out_count(val_size, len(items))
     of_prompt: dict[Hashable, list[int]] = {}
     for index, item in enumerate(items):
         of_prompt.setdefault(prompt_of(item), []).append(index)
