@@ -183,6 +183,8 @@ def test_comet_runs_in_its_own_environment_and_joins_the_report(evaluate, tmp_pa
             "row 1: column gold is missing; it must be text, the reference",
         ),
         ("mt", RANKED, [], "column translation is missing; it must be text or null; run `grrm translate` first"),
+        ("mt", TRANSLATED, ["--comet-model", "x"], "--comet-model has no effect without --comet; leave it out"),
+        ("mt", TRANSLATED, ["--scorer-deadline", "5"], "--scorer-deadline has no effect without a learned metric"),
         ("ranking", TRANSLATED, [], "column scores is missing"),
         ("ranking", [{"judge_scores": [1]}], ["--gold-key", "judge_scores"], "column src_lang is missing"),
         ("ranking", RANKED, ["--score-key", "other"], "run `grrm rank` first"),

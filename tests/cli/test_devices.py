@@ -15,6 +15,7 @@ from support.tiny_policy import write_tiny_checkpoint
 
 from grrm.cli import devices
 from grrm.errors import UserError
+from grrm.tracking import console
 
 N_ROWS = 7
 RANK = ("--judge", "consensus", "--batch-rows", 2)
@@ -63,6 +64,26 @@ def test_rows_that_are_done_are_not_done_again_on_other_devices_either(tmp_path)
     responses = [json.loads(line)["judge_response"] for line in out.read_text().splitlines()]
     assert responses == ["", "kept", *[""] * (N_ROWS - 2)]
     assert not parts.exists()
+
+
+def test_the_time_left_is_that_of_the_rows_that_are_not_done(tmp_path, monkeypatch):
+    rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
+    parts = tmp_path / "out.jsonl.parts"
+    parts.mkdir()
+    words = ["rank", str(rows), *map(str, RANK), "--out", str(out)]
+    kept = [[0.5, 0.5, 0.5], ["scored"] * 3, [[0, 1, 2]], "kept", 0, [], 0, None]
+    lines = [json.dumps([row, kept]) + "\n" for row in (0, 3)]
+    (parts / f"{devices._fingerprint(words, rows)}-0-of-3.jsonl").write_text("".join(lines))
+    opened = []
+
+    class Progress(console.StepProgress):
+        def __init__(self, total, **options):
+            super().__init__(total, **options)
+            opened.append((total, self.initial))
+
+    monkeypatch.setattr(console, "StepProgress", Progress)
+    invoke(*words, "--devices", "cpu:1")
+    assert opened == [(N_ROWS, 2)]
 
 
 def test_what_is_left_of_another_command_is_not_used(tmp_path):
@@ -168,6 +189,7 @@ def judge(groups):
         (("rows.jsonl", "--out", "out.jsonl", "--devices", "0,0"), "give different GPUs"),
         (("rows.jsonl", "--out", "out.jsonl", "--devices", "3-1"), "give different GPUs"),
         (("rows.jsonl", "--out", "out.jsonl", "--devices", "cpu:0"), "or processes as cpu:2"),
+        (("rows.jsonl", "--out", "out.jsonl", "--batch-deadline", "5"), "no effect without --devices"),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(tmp_path, monkeypatch, words, message):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from grrm.cli.folders import works_on_folder
-from grrm.cli.options import FILE, FiniteRange, option_group
+from grrm.cli.options import FILE, FiniteRange, option_group, refuse_ineffective
 from grrm.cli.script_flags import ScriptCommand
 from grrm.errors import UserError
 from grrm.startup import end_with_parent, usable_cores
@@ -95,8 +95,9 @@ def over_devices(
         raise click.exceptions.Exit(0)
     if meta.get(_DEVICES) is not None:
         shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
-        with closing(StepProgress(n_rows, description=description)) as progress:
-            return shares.run(progress.update, meta[_DEADLINE])
+        return shares.run(description, meta[_DEADLINE])
+    if context is not None:
+        refuse_ineffective(("batch_deadline",), "without --devices")
     opened = open_it()
     with closing(StepProgress(n_rows, description=description)) as progress:
         ranges = batches(n_rows, batch_rows, lambda done, _: progress.update(done))
@@ -145,15 +146,17 @@ class _Shares:
         parts = out.with_name(f"{out.name}.parts")
         return cls(environments(devices), words, n_rows, parts, _fingerprint(words, rows))
 
-    def run(self, tell: Callable[[int], object], deadline_s: float) -> list[Any]:
+    def run(self, description: str, deadline_s: float) -> list[Any]:
         """Start the processes, wait for them, and read what they made; their files are removed when all is there."""
         from grrm.demo.processes import signals_as_interrupts
+        from grrm.tracking.console import StepProgress
 
         self.parts.mkdir(parents=True, exist_ok=True)
         done = _read_done(self.parts, self.key)
         if len(done) < self.n_rows:
-            with signals_as_interrupts(), ExitStack() as stack:
-                self._wait(stack, tell, len(done), deadline_s)
+            progress = StepProgress(self.n_rows, initial=len(done), description=description)
+            with closing(progress), signals_as_interrupts(), ExitStack() as stack:
+                self._wait(stack, progress.update, len(done), deadline_s)
             done = _read_done(self.parts, self.key)
         for path in self.parts.iterdir():
             path.unlink()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.options import COUNT, FILE, CommandGroup, language_options
+from grrm.cli.options import COUNT, FILE, CommandGroup, language_options, refuse_ineffective
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def export_groups(
 
     if page is None and pearmut is None:
         raise UserError("nothing to write; give --page FILE.html, --pearmut FILE.json or both")
+    if pearmut is None:
+        refuse_ineffective(("annotators",), "without --pearmut")
     check_writable(page, pearmut)
     if rows.is_dir():
         if score_keys or document_key:

@@ -13,7 +13,7 @@ import click
 
 from grrm.cli.commands.evaluate_judge import judge
 from grrm.cli.commands.evaluate_ranking import ranking
-from grrm.cli.options import FILE, Command, CommandGroup, FiniteRange, option_group
+from grrm.cli.options import FILE, Command, CommandGroup, FiniteRange, option_group, refuse_ineffective
 from grrm.cli.reports import mean_and_interval, report_options
 from grrm.errors import UserError
 from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
@@ -98,11 +98,12 @@ def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:
     """The scorers that were asked for; a missing environment is told before anything is scored."""
     from grrm.evaluation.mt_scores import NeuralScorer
 
-    return [
-        NeuralScorer(name, settings[f"{name}_env"], settings[f"{name}_model"], scorer_deadline)
-        for name in METRIC_KINDS
-        if settings[name]
-    ]
+    names = [name for name in METRIC_KINDS if settings[name]]
+    for name in METRIC_KINDS.keys() - names:
+        refuse_ineffective((f"{name}_env", f"{name}_model"), f"without --{name}")
+    if not names:
+        refuse_ineffective(("scorer_deadline",), "without a learned metric such as --comet")
+    return [NeuralScorer(name, settings[f"{name}_env"], settings[f"{name}_model"], scorer_deadline) for name in names]
 
 
 def _show_mt(results: Mapping[str, TranslationScores], scorers: list[str]) -> None:
