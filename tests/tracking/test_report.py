@@ -175,13 +175,15 @@ def test_training_reward_compares_many_steps_and_says_nothing_of_few():
     assert reward["steps"] == 10
     assert reward["interval"][0] < 0 < reward["interval"][1]
     assert training_reward(noisy[:19]) is None
+    assert training_reward([line | {"step": 5 * line["step"]} for line in noisy])["steps"] == 50
 
 
 def test_facts_name_the_source_of_rewards():
     assert run_facts([], {"use_rm_server": True, "reward_server": ["http://a"], "reward_judge": "chrf"})["judge"] == (
         "reward server http://a"
     )
-    assert run_facts([], {"reward_sources": [{"judge": "gqm"}, {"judge": "chrf"}]})["judge"] == "gqm, chrf"
+    sources = [{"judge": "gqm", "model": "/home/me/runs/gqm"}, {"judge": "chrf"}]
+    assert run_facts([], {"reward_sources": sources})["judge"] == "gqm runs/gqm, chrf"
     facts = run_facts([{"step": 1, "interval_runtime": 2.0}, {"step": 2, "interval_runtime": 3.5}], {})
     assert facts == {"steps": 2, "seconds": 5.5}
 

@@ -13,6 +13,7 @@ import yaml
 
 from grrm.errors import UserError
 from grrm.tracking.metrics_log import VERDICT_FILE, read_metrics
+from grrm.tracking.report.facts import judge_of, without_machine
 from grrm.tracking.rollout_dump import ROLLOUTS, last_arguments
 
 _RECIPE = {
@@ -73,31 +74,12 @@ def model_card(run: Path, name: str, licence: str | None = None, base_model: str
 def _training(settings: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for title, key in _FILES.items():
         if settings.get(key) not in _UNSAID:
-            yield title, _without_machine(str(settings[key]))
-    yield "judge", _judge(settings)
+            yield title, without_machine(str(settings[key]))
+    unnamed = "that of a reward server, whose name the run has not recorded"
+    yield "judge", unnamed if settings.get("use_rm_server") else judge_of(settings) or "not recorded"
     for title, key in _RECIPE.items():
         if settings.get(key) not in _UNSAID and (key != "lora_rank" or settings.get("lora")):
             yield title, str(settings[key])
-
-
-def _judge(settings: Mapping[str, Any]) -> str:
-    """The source of the rewards, by the keys that name it."""
-    if settings.get("use_rule_reward"):
-        return f"rule {settings.get('rule_reward')}"
-    sources = settings.get("reward_sources") or []
-    if sources:
-        return ", ".join(_source(source) for source in sources)
-    if settings.get("reward_model_name_or_path"):
-        return f"{settings.get('reward_judge')} {_without_machine(str(settings['reward_model_name_or_path']))}"
-    if settings.get("use_rm_server"):
-        return "that of a reward server, whose name the run has not recorded"
-    return f"{settings.get('reward_judge') or 'not recorded'}"
-
-
-def _source(source: Mapping[str, Any]) -> str:
-    model, weight = source.get("model"), source.get("weight")
-    of_model = f" {_without_machine(str(model))}" if model else ""
-    return f"{source.get('judge', 'reward server')}{of_model}{'' if weight is None else f' (weight {weight:g})'}"
 
 
 def _scores(metrics: list[dict[str, Any]], settings: Mapping[str, Any], step: int | None) -> str:
@@ -171,11 +153,6 @@ def _shown(value: float | None) -> str:
 def _interval(line: Mapping[str, Any], key: str) -> str:
     low, high = (line.get(f"{key}{end}") for end in ("_low", "_high"))
     return "–" if low is None or high is None else f"{low:.4g} to {high:.4g}"
-
-
-def _without_machine(path: str) -> str:
-    """The end of an absolute path, whose beginning says nothing elsewhere; another as it is."""
-    return str(Path(*Path(path).parts[-2:])) if Path(path).is_absolute() else path
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

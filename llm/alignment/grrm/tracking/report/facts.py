@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeGuard
 
 Metrics = Sequence[Mapping[str, Any]]
@@ -34,7 +35,7 @@ def run_facts(metrics: Metrics, settings: Mapping[str, Any]) -> dict[str, Any]:
         "algorithm": settings.get("rl_algorithm"),
         "loss": settings.get("policy_loss"),
         "model": settings.get("actor_model_name_or_path") or settings.get("model_name_or_path"),
-        "judge": _judge(settings),
+        "judge": judge_of(settings),
         "train_data": settings.get("train_datasets"),
         "eval_data": settings.get("eval_datasets"),
         "prompts": settings.get("global_batch_size"),
@@ -48,15 +49,32 @@ def run_facts(metrics: Metrics, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _judge(settings: Mapping[str, Any]) -> str | None:
-    """Return the source of the rewards. A server's judge has no name in the settings: its address tells runs apart."""
-    if settings.get("reward_sources"):
-        return ", ".join(str(source.get("name") or source.get("judge")) for source in settings["reward_sources"])
+def judge_of(settings: Mapping[str, Any]) -> str | None:
+    """The source of the rewards, by the keys that name it; None where there is none.
+
+    A server's judge has no name in the settings: its address tells runs apart.
+    """
     if settings.get("use_rule_reward"):
-        return settings.get("rule_reward")
+        return f"rule {settings.get('rule_reward') or 'that each row names'}"
     if settings.get("use_rm_server"):
         return "reward server " + ", ".join(settings.get("reward_server") or ())
-    return settings.get("reward_model_name_or_path") or settings.get("reward_judge")
+    if settings.get("reward_sources"):
+        return ", ".join(map(_source, settings["reward_sources"]))
+    if settings.get("reward_model_name_or_path"):
+        return f"reward model {without_machine(settings['reward_model_name_or_path'])}"
+    return settings.get("reward_judge")
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    model, weight = source.get("model"), source.get("weight")
+    of_model = f" {without_machine(str(model))}" if model else ""
+    name = source.get("name") or source.get("judge") or "reward server"
+    return f"{name}{of_model}{'' if weight is None else f' (weight {weight:g})'}"
+
+
+def without_machine(path: str) -> str:
+    """The end of an absolute path, whose beginning says nothing elsewhere; another as it is."""
+    return str(Path(*Path(path).parts[-2:])) if Path(path).is_absolute() else path
 
 
 def held_out(metrics: Metrics, verdict: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -72,17 +90,18 @@ def training_reward(metrics: Metrics) -> dict[str, Any] | None:
     """Mean reward of training samples in the first and in the last tenth of the steps, at least ten of each.
 
     Single steps have other prompts and differ by far more than a policy moves in one. The interval at 95 % is of the
-    difference of the two means, over steps. None where fewer than twice ten steps logged a reward.
+    difference of the two means, over logged steps. None where fewer than twice ten logged a reward.
     """
-    rewards = _values(metrics, "reward_mean")
-    window = max(_WINDOW, len(rewards) // 10)
+    lines = [line for line in metrics if _is_number(line.get("reward_mean"))]
+    rewards, window = _values(lines, "reward_mean"), max(_WINDOW, len(lines) // 10)
     if len(rewards) < 2 * window:
         return None
     first, last = rewards[:window], rewards[-window:]
     before, after = statistics.fmean(first), statistics.fmean(last)
     spread = _NORMAL_95 * math.sqrt((statistics.variance(first) + statistics.variance(last)) / window)
     change = after - before
-    return {"steps": window, "first": before, "last": after, "interval": [change - spread, change + spread, 0.95]}
+    steps = int(lines[-1]["step"]) - int(lines[-1 - window]["step"])  # of which only some may be logged
+    return {"steps": steps, "first": before, "last": after, "interval": [change - spread, change + spread, 0.95]}
 
 
 def metric_columns(metrics: Metrics) -> dict[str, list[list[float]]]:

@@ -80,7 +80,6 @@ class Survey:
     uses: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
-    judges: dict[str, None] = field(default_factory=dict)
     sizes: dict[GroupKey, int] = field(default_factory=dict)
     spreads: dict[GroupKey, float] = field(default_factory=dict)
     concord: dict[GroupKey, float] = field(default_factory=dict)  # agreement, weighed by the pairs it is about
@@ -108,7 +107,6 @@ def survey_run(run: Path) -> Survey:
         survey.uses[use] += 1
         survey.statuses.update(statuses)
         survey.rejections.update((record["verdict"] or {}).get("rejections") or ())
-        survey.judges |= dict.fromkeys(judges)
         survey.sizes[key] = _size(record)
         survey.by_prompt.setdefault(hash(prompt_key(record)), []).append(key)
         unscored = [status for status in statuses if status not in ("scored", "duplicate")]
