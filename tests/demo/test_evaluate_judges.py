@@ -110,7 +110,7 @@ def test_a_record_has_ties_order_saturation_and_the_hardest_groups():
     assert found["n_groups"] == 3
 
 
-@pytest.mark.parametrize(("of_group", "chosen"), [(0.71, "ranker_none"), (0.73, "ranker_group")])
+@pytest.mark.parametrize(("of_group", "chosen"), [(0.71, "ranker_none"), (0.73, "ranker_group"), (None, "ranker_none")])
 def test_the_ranker_that_does_better_on_the_dev_rows_judges(tmp_path, of_group, chosen):
     folders = {name: tmp_path / name for name in ("ranker_none", "ranker_group")}
     options = []
@@ -121,7 +121,7 @@ def test_the_ranker_that_does_better_on_the_dev_rows_judges(tmp_path, of_group, 
         options += ["--ranker", f"{name}={folder}"]
     correlations = {"ranker_none": (0.72, 0.6), "ranker_group": (of_group, 0.9)}
     record = {
-        name: {"dev": {"correlation": {"mean": dev}}, "heldout": {"correlation": {"mean": heldout}}}
+        name: {"dev": {"correlation": dev and {"mean": dev}}, "heldout": {"correlation": {"mean": heldout}}}
         for name, (dev, heldout) in correlations.items()
     }
     write_json(tmp_path / "ranking.json", record)

@@ -84,7 +84,7 @@ def test_stage_that_forgets_its_output_is_a_failure(tmp_path):
         a_runner(tmp_path).run([a_stage(tmp_path, "print('nothing')")])
 
 
-def test_failed_stage_resumes_in_its_folder_and_its_time_adds_up(tmp_path):
+def test_failed_training_resumes_in_its_folder_and_its_time_adds_up(tmp_path):
     code = """
         import pathlib, sys, time
         folder = pathlib.Path(sys.argv[1])
@@ -93,7 +93,7 @@ def test_failed_stage_resumes_in_its_folder_and_its_time_adds_up(tmp_path):
             checkpoint.write_text("1"); time.sleep(0.3); sys.exit(1)
         (folder / "done.txt").write_text("resumed")
     """
-    stage = a_stage(tmp_path, code)
+    stage = a_stage(tmp_path, code, metrics=tmp_path / "out" / "work" / "metrics.jsonl")
     with pytest.raises(StageFailure):
         a_runner(tmp_path).run([stage])
     seconds = a_runner(tmp_path).run([stage])

@@ -1,5 +1,6 @@
 """When a stage runs again and when it does not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_checkpoints_of_other_settings_are_never_resumed(tmp_path, stage):
     assert not (stage.folder / "checkpoint-10").exists()
 
 
+def test_training_resumes_in_its_folder_and_another_interrupted_stage_starts_from_an_empty_one(tmp_path, stage):
+    marks = Marks(tmp_path / "out" / "stages")
+    for training in (replace(stage, metrics=stage.folder / "metrics.jsonl"), stage):
+        marks.begin(training, "f1")
+        (stage.folder / "checkpoint-10").mkdir()
+        marks.interrupt(training, "f1", 30.0)
+        assert marks.begin(training, "f1") == 30.0
+        assert (stage.folder / "checkpoint-10").exists() == (training is not stage)
+
+
 def test_rerun_of_a_finished_stage_starts_from_an_empty_folder(tmp_path, stage):
     marks = Marks(tmp_path / "out" / "stages")
     finish(marks, stage, "f1")
@@ -65,8 +76,6 @@ def test_damaged_mark_counts_as_not_done(tmp_path, stage):
 
 
 def test_fingerprint_follows_command_server_and_contents_but_not_the_place(tmp_path, stage):
-    from dataclasses import replace
-
     first = fingerprint_of(stage, {str(tmp_path): "ROOT"})
     moved = replace(stage, command=["python", "/elsewhere/train.py"])
     assert fingerprint_of(moved, {"/elsewhere": "ROOT"}) == first

@@ -19,6 +19,7 @@ from grrm.demo.settings import CHOICE
 from grrm.demo.stages import write_json
 from grrm.engine.options import AUTO_DTYPE
 from grrm.entry import run_main
+from grrm.errors import UserError
 from grrm.evaluation.meta_metrics import score_meta
 from grrm.evaluation.ranking import JudgedGroup, score_ranking
 from grrm.gqm.groups import Group, Status, TranslationTask, Verdict
@@ -79,7 +80,10 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
     """Put the ranker whose scores correlate best with the gold ones into OUT."""
     record = json.loads(ranking.read_text(encoding="utf-8"))
     folders = dict(_pairs(rankers))
-    correlations = {name: record[name][of_set]["correlation"]["mean"] for name in folders}
+    measured = {name: record[name][of_set]["correlation"] for name in folders}
+    correlations = {name: interval["mean"] for name, interval in measured.items() if interval is not None}
+    if not correlations:
+        raise UserError(f"no ranker tells the candidates of the {of_set} groups apart: train them for more steps")
     best = max(correlations, key=lambda name: float(correlations[name]))
     for path in sorted(Path(folders[best]).iterdir()):
         if path.is_file() and path.suffix != ".jsonl":

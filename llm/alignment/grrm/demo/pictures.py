@@ -47,11 +47,16 @@ def bar_row(
     theme: Theme,
     colour: int,
     positions: Sequence[float],
-    figures: Sequence[Mapping[str, Any]],
+    figures: Sequence[Mapping[str, Any] | None],
     label: str,
     digits: int = 1,
 ) -> None:
-    """Bars of `over_seeds` figures with their means at their ends, and error bars where there are several seeds."""
+    """Bars of `over_seeds` figures with their means at their ends, and error bars where there are several seeds.
+
+    A figure that is not defined has no bar.
+    """
+    positions = [position for position, figure in zip(positions, figures, strict=True) if figure is not None]
+    figures = [figure for figure in figures if figure is not None]
     means, spreads = [figure["mean"] for figure in figures], [figure["sd"] or 0.0 for figure in figures]
     several = any(figure["sd"] is not None for figure in figures)
     options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}

@@ -163,7 +163,7 @@ def _judges(results: Results) -> Picture:
             positions = [position + (offset - 0.5) * 0.38 for position in range(len(heldout))]
             bar_row(axes, theme, offset, positions, heldout, label, digits=2)
         axes.set_xticks(range(len(figures)), [TITLES[name].replace(", ", ",\n") for name in figures])
-        axes.set_ylim(0, 1)
+        axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1)  # a judge may rank the wrong way round
         axes.grid(axis="x", visible=False)
 
     caption = "Pairs of samples that a judge orders as chrF against the reference does; correlation within a group."

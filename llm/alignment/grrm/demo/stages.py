@@ -3,8 +3,8 @@
 A stage owns one folder. Beside the folders lie two marks per stage: `<name>.started.json` from its first moment and
 `<name>.done.json` from its last, both with the stage's fingerprint.
 
-Done with the same fingerprint: reused. Started with the same fingerprint: run again in the folder as it is, so that the
-command can resume from its checkpoints. Anything else: the folder is emptied first, so nothing stale is ever resumed.
+Done with the same fingerprint: reused. Training that has started with the same fingerprint: run again in the folder as
+it is, so that it resumes from its checkpoints. Anything else: the folder is emptied first, so nothing stale is resumed.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ class Marks:
     def begin(self, stage: Stage, fingerprint: str) -> float:
         """Get the stage's folder ready and mark it as started; returns the seconds of earlier attempts.
 
-        The folder is emptied unless an earlier attempt with the same fingerprint was interrupted.
+        The folder is emptied unless earlier training with the same fingerprint was interrupted.
         """
         earlier = _read(self._path(stage.name, "started"))
         resumes = earlier is not None and earlier.fingerprint == fingerprint and self.done(stage.name) is None
         self._path(stage.name, "done").unlink(missing_ok=True)
         seconds = earlier.seconds if earlier is not None and resumes else 0.0
-        if not resumes and stage.folder.exists():
+        if stage.folder.exists() and not (resumes and stage.metrics):
             shutil.rmtree(stage.folder)
         stage.folder.mkdir(parents=True, exist_ok=True)
         self.interrupt(stage, fingerprint, seconds)
