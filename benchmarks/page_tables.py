@@ -6,6 +6,7 @@ python benchmarks/page_tables.py
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/results"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 PAGE = ROOT / "docs/benchmarks.md"
-WORDS = {
-    "decode": "tokens/s, {prompt} + {new} tokens",
-    "batch": "batch {batch}",
-    "rollout": "{batch} prompts of {prompt} tokens, {samples} samples each",
-    "shared": "each prompt prefilled once",
-    "apart": "for every sample",
-    "step": "seconds a GRPO step",
-    "tiny": "Qwen2, 4 layers, 256 wide",
-    "smol": "SmolLM2-135M",
-    "relative": "{seconds:.2f} ({times:.1f} times as fast as TRL)",
-    "logprob": "log-probability and entropy of {tokens} tokens, forward and backward: seconds, MB",
-    "cost": "{seconds:.1f} s, {peak_mb:.0f} MB",
-    "compared": "{seconds:.1f} s ({time:.2f} of torch's), {peak_mb:.0f} MB ({memory:.2f})",
-    "ranker": "seconds a training step of the ranker, {groups} groups of {group_size}",
-    "none": "each candidate by itself",
-    "group": "candidates compared",
-    "torch": "{seconds_per_step:.2f}",
-    "ours": "{seconds_per_step:.2f} ({relative_to_torch:.2f} of torch's; {cpu_relative_to_torch:.2f} in CPU seconds)",
-    "judge": "milliseconds a judged group of {group_size}, SmolLM2-135M",
-    "groups_at_once": "{batch} at once",
-    "judged": "{milliseconds_per_group:.0f}",
-    "judged_beside": "{milliseconds_per_group:.0f} (1/{times:.1f} of the GQM's)",
-    "server": "reward requests/s (p99), {groups} groups of {samples} each",
-    "at_once": "{connections} at once",
-    "served": "{requests_per_s:.0f} ({p99_ms:.0f} ms)",
-    "served_beside": "{requests_per_s:.0f} ({p99_ms:.0f} ms), {relative_to_flask:.2f} of flask-waitress",
-}
+MODELS = {"tiny": "Qwen2, 4 layers, 256 wide", "smol": "SmolLM2-135M"}
+Rows = list[dict[str, Any]]
 
 
 def main() -> None:
@@ -82,75 +58,94 @@ def tables() -> str:
     return "\n\n".join(written)
 
 
-def _decode(rows: list[dict[str, Any]]) -> str:
-    cases = [row for row in rows if "samples" not in row]
-    batches = sorted({row["batch"] for row in cases})
-    speeds = {(row["engine"], row["batch"]): row["tokens_per_s"] for row in cases}
-    head = [WORDS["decode"].format(**cases[0]), *(WORDS["batch"].format(batch=batch) for batch in batches)]
-    engines = sorted({row["engine"] for row in cases}, key=lambda engine: (not engine.startswith("ours"), engine))
-    return _table(head, [[engine, *(f"{speeds[engine, batch]:.0f}" for batch in batches)] for engine in engines])
+def _decode(rows: Rows) -> str:
+    cases = sorted(
+        (row for row in rows if "samples" not in row),
+        key=lambda row: (not row["engine"].startswith("ours"), row["engine"], row["batch"]),
+    )
+    corner = "tokens/s, {prompt} + {new} tokens"
+    return _grid(cases, corner, "engine", "batch", lambda row: f"{row['tokens_per_s']:.0f}", "batch {}".format)
 
 
-def _rollout(rows: list[dict[str, Any]]) -> str:
-    cases = {row["engine"]: row for row in rows if "samples" in row}
-    head = [WORDS["rollout"].format(**next(iter(cases.values()))), WORDS["shared"], WORDS["apart"]]
-    engines = dict.fromkeys(name.rpartition("-")[0] for name in cases)
-    columns = ("shared", "apart")
-
-    def speed(engine: str) -> str:
-        return f"{cases[engine]['tokens_per_s']:.0f}" if engine in cases else "–"
-
-    return _table(head, [[name, *(speed(f"{name}-{how}") for how in columns)] for name in engines])
+def _rollout(rows: Rows) -> str:
+    heads = {"shared": "each prompt prefilled once", "apart": "for every sample"}
+    cases = []
+    for row in (row for row in rows if "samples" in row):
+        engine, _, prefilled = row["engine"].rpartition("-")
+        cases.append({**row, "engine": engine, "prefilled": prefilled})
+    corner = "{batch} prompts of {prompt} tokens, {samples} samples each"
+    return _grid(cases, corner, "engine", "prefilled", lambda row: f"{row['tokens_per_s']:.0f}", heads.__getitem__)
 
 
-def _step(rows: list[dict[str, Any]]) -> str:
-    models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
-    cells = {}
-    for row in rows:
-        form = WORDS["relative"] if row["engine"].startswith("ours") else "{seconds:.2f}"
-        times = 1 / row["relative_to_trl"]
-        cells[row["engine"], row["model"]] = form.format(seconds=row["seconds_per_step"], times=times)
-    head = [WORDS["step"], *(WORDS[model] for model in models)]
-    return _table(head, [[engine, *(cells[engine, model] for model in models)] for engine in engines])
+def _step(rows: Rows) -> str:
+    def cell(row: dict[str, Any]) -> str:
+        seconds = f"{row['seconds_per_step']:.2f}"
+        times = f" ({1 / row['relative_to_trl']:.1f} times as fast as TRL)"
+        return seconds + times if row["engine"].startswith("ours") else seconds
+
+    return _grid(rows, "seconds a GRPO step", "engine", "model", cell, MODELS.__getitem__)
 
 
-def _logprob(rows: list[dict[str, Any]]) -> str:
-    models, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("model", "engine"))
-    cells = {}
-    for row in rows:
-        relative = {"time": row["seconds_relative_to_torch"], "memory": row["peak_mb_relative_to_torch"]}
-        form = WORDS["cost" if row["engine"] == "torch" else "compared"]
-        cells[row["engine"], row["model"]] = form.format(**row, **relative)
-    head = [WORDS["logprob"].format(**rows[0]), *(f"{model}" for model in models)]
-    return _table(head, [[engine, *(cells[engine, model] for model in models)] for engine in engines])
+def _logprob(rows: Rows) -> str:
+    def cell(row: dict[str, Any]) -> str:
+        seconds, memory = f"{row['seconds']:.1f} s", f"{row['peak_mb']:.0f} MB"
+        if row["engine"] == "torch":
+            return f"{seconds}, {memory}"
+        relative, of_memory = row["seconds_relative_to_torch"], row["peak_mb_relative_to_torch"]
+        return f"{seconds} ({relative:.2f} of torch's), {memory} ({of_memory:.2f})"
+
+    corner = "log-probability and entropy of {tokens} tokens, forward and backward: seconds, MB"
+    return _grid(rows, corner, "engine", "model", cell)
 
 
-def _ranker(rows: list[dict[str, Any]]) -> str:
-    forms, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("compare", "engine"))
-    cells = {(row["engine"], row["compare"]): WORDS[row["engine"]].format(**row) for row in rows}
-    head = [WORDS["ranker"].format(**rows[0]), *(WORDS[form] for form in forms)]
-    return _table(head, [[engine, *(cells[engine, form] for form in forms)] for engine in engines])
+def _ranker(rows: Rows) -> str:
+    def cell(row: dict[str, Any]) -> str:
+        seconds = f"{row['seconds_per_step']:.2f}"
+        relative, cpu = row["relative_to_torch"], row["cpu_relative_to_torch"]
+        return (
+            seconds if row["engine"] == "torch" else f"{seconds} ({relative:.2f} of torch's; {cpu:.2f} in CPU seconds)"
+        )
+
+    heads = {"none": "each candidate by itself", "group": "candidates compared"}
+    corner = "seconds a training step of the ranker, {groups} groups of {group_size}"
+    return _grid(rows, corner, "engine", "compare", cell, heads.__getitem__)
 
 
-def _judge(rows: list[dict[str, Any]]) -> str:
-    batches, engines = (list(dict.fromkeys(row[key] for row in rows)) for key in ("batch", "engine"))
-    cells = {}
-    for row in rows:
-        form = WORDS["judged" if row["engine"].startswith("gqm") else "judged_beside"]
-        cells[row["engine"], row["batch"]] = form.format(**row, times=1 / row["relative_to_gqm"])
-    head = [WORDS["judge"].format(**rows[0]), *(WORDS["groups_at_once"].format(batch=batch) for batch in batches)]
-    return _table(head, [[engine, *(cells[engine, batch] for batch in batches)] for engine in engines])
+def _judge(rows: Rows) -> str:
+    def cell(row: dict[str, Any]) -> str:
+        milliseconds = f"{row['milliseconds_per_group']:.0f}"
+        times = f" (1/{1 / row['relative_to_gqm']:.1f} of the GQM's)"
+        return milliseconds if row["engine"].startswith("gqm") else milliseconds + times
+
+    corner = "milliseconds a judged group of {group_size}, SmolLM2-135M"
+    return _grid(rows, corner, "engine", "batch", cell, "{} at once".format)
 
 
-def _server(rows: list[dict[str, Any]]) -> str:
-    cells = {}
-    for row in rows:
-        label = f"{row['server']}, POST {row['path']} ({row['body_bytes'] / 1e3:.0f} kB)"
-        form = WORDS["served_beside" if row["server"] == "ours" else "served"]
-        cells.setdefault(label, {})[row["connections"]] = form.format(**row)
-    connections = sorted({row["connections"] for row in rows})
-    head = [WORDS["server"].format(**rows[0]), *(WORDS["at_once"].format(connections=number) for number in connections)]
-    return _table(head, [[label, *(of_label[number] for number in connections)] for label, of_label in cells.items()])
+def _server(rows: Rows) -> str:
+    def cell(row: dict[str, Any]) -> str:
+        speed = f"{row['requests_per_s']:.0f} ({row['p99_ms']:.0f} ms)"
+        return f"{speed}, {row['relative_to_flask']:.2f} of flask-waitress" if row["server"] == "ours" else speed
+
+    labels = (f"{row['server']}, POST {row['path']} ({row['body_bytes'] / 1e3:.0f} kB)" for row in rows)
+    labelled = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
+    labelled.sort(key=lambda row: row["connections"])
+    corner = "reward requests/s (p99), {groups} groups of {samples} each"
+    return _grid(labelled, corner, "label", "connections", cell, "{} at once".format)
+
+
+def _grid(
+    rows: Rows,
+    corner: str,
+    side: str,
+    top: str,
+    cell: Callable[[dict[str, Any]], str],
+    head: Callable[[Any], str] = str,
+) -> str:
+    """A line for each `side` of the rows and a column for each `top`; `corner` names fields of theirs in braces."""
+    lines, columns = (list(dict.fromkeys(row[key] for row in rows)) for key in (side, top))
+    cells = {(row[side], row[top]): cell(row) for row in rows}
+    table = [[line, *(cells.get((line, column), "–") for column in columns)] for line in lines]
+    return _table([corner.format(**rows[0]), *map(head, columns)], table)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
