@@ -63,11 +63,10 @@ format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-bench: install ## measure generation, training, converters and reward server; results in benchmarks/results (a quarter of an hour, more than an hour where benchmarks/peers are installed)
+bench: install ## measure generation, training and reward server; results in benchmarks/results (a quarter of an hour, more than an hour where benchmarks/peers are installed)
 	@$(PY) benchmarks/tiny_step.py
 	@$(PY) benchmarks/training_forms.py
 	@$(PY) benchmarks/pretrained_step.py
-	@$(PY) benchmarks/preference_pairs.py
 	@$(PY) benchmarks/server.py
 	@$(PY) benchmarks/decode.py
 	@$(PY) benchmarks/grpo_step.py
