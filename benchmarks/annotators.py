@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from published import RESULTS
 
 from grrm.data.annotation.gold import chrf_scorer
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.evaluation.candidate_pairs import Scores, both_differences, score_array
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -161,11 +161,6 @@ def pair_accuracy(judged: Sequence[Scores], gold: Sequence[Scores]) -> float:
 def column(path: Path, name: str) -> list[Scores]:
     scores: list[Scores] = pq.read_table(path, columns=[name])[name].to_pylist()
     return scores
-
-
-def write_json(path: Path, content: object) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def first_rows(work: Path, name: str, rows: Path, n_rows: int) -> Path:

@@ -23,7 +23,7 @@ from unittest import mock
 
 from machine import describe_machine
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.demo.evaluate_judges import read_groups
 from grrm.gqm.fences import Guard, UnsafeReason
 from grrm.gqm.groups import Group, Verdict
@@ -100,8 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for kind in ("as it is", "escaped"):
         rows = [record["attacks"][name][kind] for name in ATTACKS]
         record[kind] = {key: fmean(row[key] for row in rows if row[key] is not None) for key in rows[0]}
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(options.out, record)
     print(json.dumps({name: record[name] for name in ("without attack", "as it is", "escaped")}))
 
 

@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from annotators import QWEN, Study, write_json
+from annotators import QWEN, Study
 from published import RESULTS
 
 from grrm.data.annotation.gold import chrf_scorer
+from grrm.data.atomic import write_json
 from grrm.evaluation.bootstrap import bootstrap_interval, bootstrap_ratio
 from grrm.gqm.terms import has_term, missing_terms, terms_mapping
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from importlib import metadata
 from pathlib import Path
 
 from grrm import startup
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 
 _CPUINFO = Path("/proc/cpuinfo")
 _PACKAGES = ("paddlepaddle", "paddlenlp", "numpy")
@@ -31,8 +30,7 @@ def describe_machine() -> dict[str, object]:
 
 def write_result(path: Path, result: object) -> None:
     """Write the result of a benchmark as an indented JSON file."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_json(path, result, indent=2)
 
 
 def resident_bytes(name: str) -> int:

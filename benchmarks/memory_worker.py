@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from machine import resident_bytes
 from memory import CANDIDATES, CASES, PROMPT, ROOT, Case, config_of, settings_of
 
 WORDS = ROOT / "benchmarks/peers/words.txt"
@@ -33,10 +34,10 @@ def measure_in_process(case: Case, folder: Path) -> None:
         def on_train_begin(self, *arguments: Any, **keywords: Any) -> None:
             Path("/proc/self/clear_refs").write_text("5")
             core.host_memory_stat_reset_peak_value("Allocated", 0)
-            self.idle = _resident("VmRSS") - _freed(), core.host_memory_stat_current_value("Allocated", 0)
+            self.idle = resident_bytes("VmRSS") - _freed(), core.host_memory_stat_current_value("Allocated", 0)
 
         def on_train_end(self, args: Any, *arguments: Any, **keywords: Any) -> None:
-            resident, tensors = _resident("VmHWM"), core.host_memory_stat_peak_value("Allocated", 0)
+            resident, tensors = resident_bytes("VmHWM"), core.host_memory_stat_peak_value("Allocated", 0)
             growth = {"resident": resident - self.idle[0], "tensors": tensors - self.idle[1]}
             (folder / f"growth-{args.process_index}").write_text(json.dumps(growth))
 
@@ -107,11 +108,6 @@ def random_part(case: Case, settings: dict[str, Any]) -> Any:
     model = cls(cls.config_class(**case.shape, **settings))
     share_rotary_tables(model)
     return model
-
-
-def _resident(name: str) -> int:
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{name}:")]
-    return int(line.split()[1]) * 1024
 
 
 class _HeapStatistics(ctypes.Structure):

@@ -15,7 +15,7 @@ from typing import Any
 from published import RESULTS, result
 from titles import PROBED
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.evaluation.probes.measure import MIN_ROWS
 from grrm.judges.permute import kendall_tau_b
 
@@ -84,8 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps(correlations(result(PROBES_FILE), result(POLICIES_FILE)), indent=1))
         return
     record = collect({name: Path(path) for name, _, path in (text.partition("=") for text in options.files)})
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(options.out, record)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from probe_gains import outcomes, rank_correlations, right_shares, worst_share
 from published import RESULTS
 from rich.console import Console
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import write_json
 from grrm.data.corpora.homeassistant import build_homeassistant
 from grrm.data.corpora.translations import Limits
 from grrm.data.parquet import TranslationRow, read_rows, write_rows
@@ -142,11 +142,8 @@ class Study:
 
     def _probe(self, name: str, judge: HostedJudge) -> Stage:
         rows = self.layout.model("samples-heldout", self.seed) / "samples.parquet"
-        words: list[object] = ["--judge", judge.name, *(["--model", judge.model] if judge.model else [])]
-        for option, value in judge.options.items():
-            words += ["--judge-option", f"{option}={value if isinstance(value, str) else json.dumps(value)}"]
-        words += [*SHOWN.get(name, ()), "--rows", 60 if name == "gqm" else 100, "--out", self._probes_of(name)]
-        command = self.layout.grrm("probe", rows, *words)
+        options = [*SHOWN.get(name, ()), "--rows", 60 if name == "gqm" else 100, "--out", self._probes_of(name)]
+        command = self.layout.grrm("probe", rows, *judge.server(), *options)
         return self.layout.result(f"probes of {name}", command, [rows, *judge.files], [self._probes_of(name)])
 
     def _probes_of(self, name: str) -> Path:
@@ -213,9 +210,7 @@ def main() -> None:
         for study in studies:
             run_stages(list(study.stages()), study.settings, checkout(), study.out, Console())
     seeds = {study.seed: study.figures() for study in studies}
-    record = {"seeds": seeds, "steps": STEPS, "versions": versions()}
-    with atomic_path(RESULTS / f"{name}.json") as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_json(RESULTS / f"{name}.json", {"seeds": seeds, "steps": STEPS, "versions": versions()})
 
 
 if __name__ == "__main__":
