@@ -8,6 +8,8 @@ FRESH ?= 0
 FIRST_SEED ?= 1
 JUDGE ?= ranker
 MIN_COVERAGE := 95
+BENCHMARKS := tiny_step training_forms pretrained_step server decode grpo_step logprob ranker_step \
+	judge_group joining parity gguf_parity growth memory tensor_memory
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo real site test test-slow test-scale test-engines lint audit soak fuzz format bench clean
@@ -64,21 +66,7 @@ format: install ## put the code into the style that lint checks
 	@$(PY) -m ruff format .
 
 bench: install ## measure generation, training and reward server; results in benchmarks/results (a quarter of an hour, more than an hour where benchmarks/peers are installed)
-	@$(PY) benchmarks/tiny_step.py
-	@$(PY) benchmarks/training_forms.py
-	@$(PY) benchmarks/pretrained_step.py
-	@$(PY) benchmarks/server.py
-	@$(PY) benchmarks/decode.py
-	@$(PY) benchmarks/grpo_step.py
-	@$(PY) benchmarks/logprob.py
-	@$(PY) benchmarks/ranker_step.py
-	@$(PY) benchmarks/judge_group.py
-	@$(PY) benchmarks/joining.py
-	@$(PY) benchmarks/parity.py
-	@$(PY) benchmarks/gguf_parity.py
-	@$(PY) benchmarks/growth.py
-	@$(PY) benchmarks/memory.py
-	@$(PY) benchmarks/tensor_memory.py
+	@for name in $(BENCHMARKS); do $(PY) benchmarks/$$name.py || exit; done
 
 clean: ## remove .venv, caches and build products; runs/ stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \

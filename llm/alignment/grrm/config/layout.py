@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from grrm.config.key import as_written
 from grrm.config.model_shape import ModelShape
 from grrm.config.stage_config import RLConfig, StageConfig
 
@@ -52,18 +51,6 @@ class Layout:
     def sampling_ranks(self) -> int:
         """Number of ranks of an engine of rollouts."""
         return self.tensor if self.together else 1
-
-    def changes(self, written: Layout) -> dict[str, str]:
-        """The keys of an argument file, with their values, in which this differs from the layout it asks for."""
-        keys = {
-            "tensor_parallel_degree": (self.tensor, written.tensor),
-            "sequence_parallel": (self.sequence, written.sequence),
-            "sharding": (f"stage{self.stage}" if self.stage else "", f"stage{written.stage}" if written.stage else ""),
-            "recompute": (bool(self.recompute), bool(written.recompute)),
-            "per_device_train_batch_size": (self.rows, written.rows),
-            "rollout_tensor_parallel_degree": (self.sampling_ranks, written.sampling_ranks),
-        }
-        return {key: as_written(new) for key, (new, old) in keys.items() if new != old}
 
 
 def can_sample_together(config: StageConfig) -> bool:

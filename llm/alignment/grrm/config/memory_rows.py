@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from grrm.config.key import as_written
 from grrm.config.layout import Layout, smallest_layout
 from grrm.config.memory import GIB, Memory, memory_of
 from grrm.config.model_shape import ModelShape, model_shape
@@ -119,7 +120,15 @@ def fits(memory: Memory, limit: int) -> bool:
 
 def changes_of(config: StageConfig, layout: Layout, written: Layout) -> dict[str, str]:
     """The keys that turn a file into one of `layout`; the rows of an optimizer step stay what they are."""
-    changes = layout.changes(written)
+    keys = {
+        "tensor_parallel_degree": (layout.tensor, written.tensor),
+        "sequence_parallel": (layout.sequence, written.sequence),
+        "sharding": (f"stage{layout.stage}" if layout.stage else "", f"stage{written.stage}" if written.stage else ""),
+        "recompute": (bool(layout.recompute), bool(written.recompute)),
+        "per_device_train_batch_size": (layout.rows, written.rows),
+        "rollout_tensor_parallel_degree": (layout.sampling_ranks, written.sampling_ranks),
+    }
+    changes = {key: as_written(new) for key, (new, old) in keys.items() if new != old}
     if layout.recompute not in ("", config.recompute_granularity):
         changes["recompute_granularity"] = layout.recompute
     if config.sharding_parallel_degree > 0 and config.sharding_parallel_degree != layout.sharding:

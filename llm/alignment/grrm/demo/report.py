@@ -14,7 +14,7 @@ from grrm.data.atomic import write_bytes
 from grrm.demo.pictures import STYLES, Picture, Theme, bar_row, draw_curve, draw_picture, inline
 from grrm.demo.results import Results, load_results, mean_curve, policy_figures, ranking_figures, show_figure, summarise
 from grrm.demo.samples import pick_groups, pick_samples
-from grrm.demo.settings import GRPO_RANKER, RANKERS, SFT, TITLES, DemoSettings, Settings
+from grrm.demo.settings import GRPO_RANKER, RANKERS, SFT, TITLES, DemoSettings
 from grrm.demo.stages import write_json
 from grrm.tracking.report.page import page_environment
 
@@ -34,27 +34,6 @@ class Chart:
     caption: str
     keys: tuple[tuple[str, str], ...]
     runs: tuple[str, ...] | None = None
-
-    def curves(self, settings: Settings) -> list[Curve]:
-        """A colour for each run, a line style for each key, or for each run where there is one key."""
-        runs = settings.rl_runs if self.runs is None else self.runs
-        alone = len(self.keys) == 1
-        return [
-            Curve(run, key, f"{TITLES[run]}, {word}" if word else TITLES[run], colour, colour if alone else style)
-            for colour, run in enumerate(runs)
-            for style, (key, word) in enumerate(self.keys)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One line of a chart: a run, the metric's key, the name in the legend, and the numbers of colour and style."""
-
-    run: str
-    key: str
-    label: str
-    colour: int
-    style: int
 
 
 CHARTS: tuple[Chart, ...] = (
@@ -171,16 +150,23 @@ def _judges(results: Results) -> Picture:
 
 
 def _chart(results: Results, chart: Chart) -> Picture:
-    data = [(curve, mean_curve(results.metrics[curve.run], curve.key)) for curve in chart.curves(results.settings)]
-    curves = [(curve, points) for curve, points in data if points]
-    missing = [curve.label for curve, points in data if not points]
+    """A colour for each run, a line style for each key, or for each run where there is one key."""
+    runs, alone = results.settings.rl_runs if chart.runs is None else chart.runs, len(chart.keys) == 1
+    curves, missing = [], []
+    for colour, run in enumerate(runs):
+        for style, (key, word) in enumerate(chart.keys):
+            label, points = f"{TITLES[run]}, {word}" if word else TITLES[run], mean_curve(results.metrics[run], key)
+            if points:
+                curves.append((points, label, colour % 4, STYLES[(colour if alone else style) % 4]))
+            else:
+                missing.append(label)
     note = f"not logged: {', '.join(missing)}" if missing else None
     if not curves:
         return Picture(chart.name, chart.title, chart.caption, None, None, note)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for curve, points in curves:
-            draw_curve(axes, points, curve.label, theme.series[curve.colour % 4], STYLES[curve.style % 4])
+        for points, label, colour, style in curves:
+            draw_curve(axes, points, label, theme.series[colour], style)
         axes.set_xlabel("step")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if chart.name in _LOGARITHMIC:
