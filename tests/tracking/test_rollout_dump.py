@@ -94,10 +94,9 @@ def test_steps_repeated_in_another_format_are_there_once(tmp_path, before, after
     for step in (1, 2):
         dump.write(step, [a_record(step, "old")])
     RolloutDump(tmp_path, after, first_step=2).write(2, [a_record(2, "new")])
-    assert sorted((record["step"], record["group_id"]) for record in read_rollouts(tmp_path)) == [
-        (1, "old"),
-        (2, "new"),
-    ]
+    RolloutDump(tmp_path, before, first_step=3).write(3, [a_record(3, "newest")])
+    steps = [(record["step"], record["group_id"]) for record in read_rollouts(tmp_path)]
+    assert steps == [(1, "old"), (2, "new"), (3, "newest")]
 
 
 def test_line_cut_short_by_a_kill_does_not_spoil_the_file(tmp_path):

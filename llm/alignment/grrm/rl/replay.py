@@ -54,16 +54,12 @@ class ReplayedStep:
 def dumped_steps(run: Path) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """The dumped records of a run, step by step, as all of them may exceed memory.
 
-    Raises UserError for a folder without records, and if a run was continued in another format, so that steps are out
-    of order.
+    Raises UserError for a folder without records.
     """
-    last = 0
+    step = 0
     for step, group in groupby(read_rollouts(Path(run) / ROLLOUTS), key=lambda record: int(record["step"])):
-        if step <= last:
-            raise UserError(f"the rollouts of '{run}' are in two formats: move those of one away to look at the others")
-        last = step
         yield step, list(group)
-    if not last:
+    if not step:
         raise UserError(f"'{run}' has no rollouts: name the output_dir of an RL run with dump_rollouts: true")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import merge
 from pathlib import Path
 from typing import Any, Literal
 
@@ -267,12 +268,10 @@ def last_arguments(folder: Path, before: int | None = None) -> dict[str, Any]:
 
 
 def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every record below `folder`, of either format, file by file in name order."""
-    for path in sorted(Path(folder).glob("rollouts-rank*")):
-        if path.suffix == ".jsonl":
-            yield from read_step_lines(path)
-        elif path.suffix == ".parquet":
-            yield from pq.read_table(path).to_pylist()
+    """Every record below `folder` in the order of steps, also of a run that was continued in the other format."""
+    lines = map(read_step_lines, sorted(Path(folder).glob("rollouts-rank*.jsonl")))
+    tables = map(pq.read_table, sorted(Path(folder).glob("rollouts-rank*.parquet")))
+    return merge(*lines, (row for table in tables for row in table.to_pylist()), key=lambda record: record["step"])
 
 
 def _remove_from(folder: Path, pattern: str, first_step: int) -> None:
