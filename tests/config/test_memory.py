@@ -122,7 +122,7 @@ def test_activations_of_one_layer_are_counted_number_by_number():
 
 
 def test_an_update_takes_what_its_largest_phase_takes():
-    config = prepare(RLConfig, GRPO, (), Launch("gpu", 8), check_machine=False, check_on_device=False).config
+    config = prepare(RLConfig, GRPO, (), Launch(None, 8), check_machine=False).config
     shape, work = model_shape("Qwen2.5-7B"), Workload.of(config, 4)
     memory = memory_of(config, shape, Layout(recompute="full"), work)
     _, head, layer, embedding = update_phases(shape, Layout(), "full", work, Formats.of(config))
@@ -133,7 +133,7 @@ def test_an_update_takes_what_its_largest_phase_takes():
 
 def test_the_head_of_a_ranker_is_trained_and_has_activations():
     file = str(FOLDER / "ranker_argument.yaml")
-    config = prepare(RewardModelConfig, file, (), Launch("gpu", 8), check_machine=False, check_on_device=False).config
+    config = prepare(RewardModelConfig, file, (), Launch(None, 8), check_machine=False).config
     work, shape = Workload.of(config, 1), model_shape("Qwen2.5-0.5B")
     assert sum(weight.numbers for weight in work.head(shape)) == (3 * 896 + 2) * 896 + 2 * 12 * 896**2
     with_head, without = (memory_of(config, shape, Layout(), replace(work, ranker_blocks=blocks)) for blocks in (2, 0))
@@ -157,7 +157,7 @@ def test_what_saves_memory_does():
 
 def test_stages_of_sharding_divide_states_gradients_and_weights():
     shape = model_shape("Qwen2.5-7B")
-    config = prepare(RLConfig, GRPO, (), Launch("gpu", 8), check_machine=False, check_on_device=False).config
+    config = prepare(RLConfig, GRPO, (), Launch(None, 8), check_machine=False).config
     work = Workload.of(config, 1)
     sizes = [
         {part.name: part.size for part in memory_of(config, shape, Layout(sharding=8, stage=stage), work).held}
@@ -172,7 +172,7 @@ def test_stages_of_sharding_divide_states_gradients_and_weights():
 
 def test_the_suggested_layout_fits_and_every_smaller_one_does_not():
     shape = model_shape("Qwen2.5-14B")
-    config = prepare(RLConfig, GRPO, (), Launch("gpu", 8), check_machine=False, check_on_device=False).config
+    config = prepare(RLConfig, GRPO, (), Launch(None, 8), check_machine=False).config
 
     def fitting(layout: Layout) -> bool:
         return fits(memory_of(config, shape, layout, Workload.of(config, layout.rows)), 80 * GIB)

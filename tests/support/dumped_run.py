@@ -30,8 +30,8 @@ from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump
 def config_of(**settings: str) -> RLConfig:
     values = {"actor_model_name_or_path": "org/policy", "train_datasets": "rl.jsonl", "output_dir": "out", **settings}
     overrides = [text for key, value in values.items() for text in (f"--{key}", value)]
-    launch, path = Launch("cpu"), CONFIGS / "grpo_grrm_tiny_argument.yaml"
-    return prepare(RLConfig, path, overrides, launch, check_machine=False, check_on_device=False).config
+    launch, path = Launch(), CONFIGS / "grpo_grrm_tiny_argument.yaml"
+    return prepare(RLConfig, path, overrides, launch, check_machine=False).config
 
 
 def a_group(position: int, name: str) -> Rolled:

@@ -114,7 +114,7 @@ def test_what_lora_is_not_combined_with_is_refused(stage, file, settings, messag
     chosen = settings if "lora_rank" in settings else {"lora": "true", **settings}
     overrides = [text for key, value in chosen.items() for text in (f"--{key}", value)]
     with pytest.raises(UserError, match=message):
-        prepare(stage, CONFIGS / file, overrides, Launch("cpu"), check_machine=False, check_on_device=False)
+        prepare(stage, CONFIGS / file, overrides, Launch(), check_machine=False)
 
 
 def policy_files(folder: Path) -> dict[str, np.ndarray]:

@@ -28,9 +28,9 @@ from grrm.config.workload import judge_folders
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start of a run: the best device there is ("cpu" or "gpu"), and the number of processes over all nodes."""
+    """Start of a run: the best device there is ("cpu", "gpu", or None until it is known), and the processes in all."""
 
-    device: str
+    device: str | None = None
     world_size: int = 1
 
 
@@ -207,7 +207,7 @@ def check_dpo(config: DPOConfig, explicit: Set[str], problems: Problems) -> None
         problems.add_key("sharding", "sharding stage3 is not supported: the reference is whole; use stage1.")
 
 
-def check_launch(config: StageConfig, launch: Launch, problems: Problems) -> int | None:
+def check_launch(config: StageConfig, n_processes: int, problems: Problems) -> int | None:
     """The number of data ranks (data x sharding); None, and a problem, when the degrees do not fit the processes."""
     if config.sharding_parallel_degree > 1 and not config.sharding:
         problems.add("sharding_parallel_degree needs sharding; set sharding: stage1 or remove the degree.")
@@ -215,15 +215,15 @@ def check_launch(config: StageConfig, launch: Launch, problems: Problems) -> int
     sharding = max(config.sharding_parallel_degree, 1) if config.sharding else 1
     stages = max(config.pipeline_parallel_degree, 1)
     needed = tensor * stages * sharding
-    if launch.world_size % needed:
+    if n_processes % needed:
         pipeline = f"x pipeline_parallel_degree {stages} " if stages > 1 else ""
         problems.add(
             f"tensor_parallel_degree {tensor} {pipeline}x sharding degree {sharding} does not divide the "
-            f"{launch.world_size} process(es); start a multiple of {needed} with python -m paddle.distributed.launch "
+            f"{n_processes} process(es); start a multiple of {needed} with python -m paddle.distributed.launch "
             "--nproc_per_node, or lower the degrees."
         )
         return None
-    return launch.world_size // (tensor * stages)
+    return n_processes // (tensor * stages)
 
 
 def check_device(config: StageConfig, available: str, problems: Problems) -> None:

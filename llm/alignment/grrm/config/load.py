@@ -149,14 +149,12 @@ def prepare(
     launch: Launch | None = None,
     check_machine: bool = True,
     n_prompts: int | None = None,
-    check_on_device: bool = True,
 ) -> Prepared[C]:
     """Read, type, derive and check one argument file of a stage.
 
-    `launch` None takes the smallest number of processes that fits, and with it, or with `check_on_device` False, what
-    depends on the device is left out; `check_machine` False leaves out whether files, model folders and trackers exist
-    here. `n_prompts` is needed only to turn epochs into steps. Raises UserError naming the file and the key, and all
-    mistakes at once.
+    `launch` None takes the smallest number of processes that fits; without a device, what depends on it is left out.
+    `check_machine` False leaves out whether files, model folders and trackers exist here. `n_prompts` is needed only to
+    turn epochs into steps. Raises UserError naming the file and the key, and all mistakes at once.
     """
     raw, problems = read_yaml(path), Problems()
     explicit = explicit_values(stage, raw, problems)
@@ -164,7 +162,7 @@ def prepare(
     explicit = usable_values(stage, explicit, problems)
     prepared = _checked(stage, explicit, launch, n_prompts, problems)
     config = prepared.config
-    if launch is not None and check_on_device:
+    if launch is not None and launch.device is not None:
         config = derive_device(config.model_copy(update={"device": config.device or launch.device}), problems)
         check_device(config, launch.device, problems)
     if check_machine:
@@ -183,8 +181,8 @@ def load_config(
     `overrides` are `--key value` or `--key=value` from the command line; `n_processes` None means those that were
     launched. Raises UserError with all mistakes.
     """
-    launch = Launch("cpu", launched_processes() if n_processes is None else n_processes)
-    return prepare(stage, path, overrides, launch, check_on_device=False).config
+    launch = Launch(world_size=launched_processes() if n_processes is None else n_processes)
+    return prepare(stage, path, overrides, launch).config
 
 
 def _checked(
@@ -200,7 +198,7 @@ def _checked(
     check_adapters(config, keys, problems)
     check_pipeline(config, problems)
     parts.check(config, keys, problems)
-    data_ranks = check_launch(config, launch or Launch("cpu", smallest_world(config)), problems)
+    data_ranks = check_launch(config, launch.world_size if launch else smallest_world(config), problems)
     if parts.plan is None or data_ranks is None:
         return Prepared(config, None)
     plan = parts.plan(config, keys, data_ranks, n_prompts, problems)

@@ -132,8 +132,8 @@ def fewest_devices(path: str, overrides: Sequence[str] = ()) -> int:
 
 def prepared_file(path: str, overrides: Sequence[str], devices: int | None, n_rows: int | None = None) -> Prepared[Any]:
     """The file of any stage for so many devices elsewhere."""
-    stage, launch = stage_of_file(read_yaml(path)), None if devices is None else Launch("cpu", devices)
-    return prepare(stage.config, path, overrides, launch, check_machine=False, check_on_device=False, n_prompts=n_rows)
+    stage, launch = stage_of_file(read_yaml(path)), None if devices is None else Launch(world_size=devices)
+    return prepare(stage.config, path, overrides, launch, check_machine=False, n_prompts=n_rows)
 
 
 def show_plan(path: str, machine: Machine, overrides: Sequence[str] = (), out: TextIO | None = None) -> bool:

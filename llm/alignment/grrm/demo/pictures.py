@@ -56,9 +56,9 @@ def bar_row(
     A figure that is not defined has no bar.
     """
     positions = [position for position, figure in zip(positions, figures, strict=True) if figure is not None]
-    figures = [figure for figure in figures if figure is not None]
-    means, spreads = [figure["mean"] for figure in figures], [figure["sd"] or 0.0 for figure in figures]
-    several = any(figure["sd"] is not None for figure in figures)
+    defined = [figure for figure in figures if figure is not None]
+    means, spreads = [figure["mean"] for figure in defined], [figure["sd"] or 0.0 for figure in defined]
+    several = any(figure["sd"] is not None for figure in defined)
     options: dict[str, Any] = {"yerr": spreads, "capsize": 3, "ecolor": theme.ink} if several else {}
     axes.bar(positions, means, width=0.36, color=theme.series[colour], label=label, **options)
     gap = 4 if several else 2
