@@ -294,6 +294,8 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):
 def test_options_that_cannot_work(tmp_path):
     rows = ranked(tmp_path)
     assert "nothing to write" in mistake("export", rows)
+    page = tmp_path / "p.html"
+    assert "--annotators has no effect without --pearmut" in mistake("export", rows, "--page", page, "--annotators", 3)
     assert "has no column nowhere" in mistake("export", rows, "--page", tmp_path / "p.html", "--score-key", "nowhere")
     unjudged = write_lines(tmp_path / "u.jsonl", [row(0, "a", "b")])
     assert "--choose random" in mistake("export", unjudged, "--page", tmp_path / "p.html")

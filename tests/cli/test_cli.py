@@ -196,6 +196,10 @@ def test_plan_of_a_gpu_recipe_works_on_a_laptop():
         ),
         (["plan", TINY, "--lerning_rate", "1"], "did you mean 'learning_rate'?"),
         (["plan", TINY, "--nproc", "3"], "global_batch_size 32 is not a multiple of the 3 data-parallel ranks; use 30"),
+        (
+            ["plan", TINY, "--write", "x.yaml", "--tokens-per-second", "5"],
+            "--tokens-per-second has no effect with --write",
+        ),
         (["plan"], "error: Missing argument 'ARGUMENTS_YAML'; see `grrm plan --help`."),
         (["sing"], "error: No such command 'sing'"),
         (["demo", "--seeds", "0"], "error: Invalid value for '--seeds'"),
