@@ -229,10 +229,19 @@ def test_training_stops_after_evaluations_without_improvement():
     control = SimpleNamespace(should_training_stop=False)
     callback = StopWhenNoBetter(patience=2, threshold=0.1)
     stops = []
-    for reward in (0.5, 0.55, 0.7, 0.75, float("nan"), 0.9):
+    for reward in (0.5, 0.55, 0.7, 0.75, 0.6, 0.9):
         callback.on_evaluate(None, None, control, {"eval_reward": reward})
         stops.append(control.should_training_stop)
     assert stops == [False, False, False, False, True, True]
+
+
+def test_early_stopping_passes_over_evaluations_without_a_score():
+    control = SimpleNamespace(should_training_stop=False)
+    callback = StopWhenNoBetter(patience=1, threshold=0.0)
+    for reward in (0.5, float("nan"), float("nan"), 0.6):
+        callback.on_evaluate(None, None, control, {"eval_reward": reward})
+        assert not control.should_training_stop
+    assert callback.best == 0.6
 
 
 def test_early_stopping_does_not_count_rewards_that_only_compare():

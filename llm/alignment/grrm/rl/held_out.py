@@ -153,7 +153,7 @@ class EvaluateAtEnds(TrainerCallback):
 class StopWhenNoBetter(TrainerCallback):
     """Stops training after `patience` evaluations in a row without `eval_reward` improving by more than `threshold`.
 
-    It does not while it `is_off`.
+    It does not while it `is_off`. An evaluation of which nothing was scored, as while a judge is away, is passed over.
     """
 
     def __init__(self, patience: int, threshold: float) -> None:
@@ -166,9 +166,9 @@ class StopWhenNoBetter(TrainerCallback):
         self, args: TrainingArguments, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
     ) -> None:
         """Compare the latest evaluation with the best one."""
-        if self.is_off:
-            return
         reward = metrics["eval_reward"]
+        if self.is_off or math.isnan(reward):
+            return
         if reward > self.best + self.threshold:
             self.best, self.misses = reward, 0
             return
