@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,11 @@ def test_ground_truth_that_the_rule_cannot_use_is_told_with_its_line(
 def test_empty_prompt_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="line 1 has an empty prompt"):
         read(written(tmp_path, {"src": "", "tgt": '{"A": 1, "B": 2}'}))
+
+
+@pytest.mark.parametrize("unit", ["Given a source text in ", " and multiple translation candidates in "])
+def test_a_long_source_that_repeats_the_prompt_is_read_at_once(unit: str) -> None:
+    start_s = time.process_time()
+    task = ranking_of({}, f"Given a source text in x{unit * 10_000}", "B > A", "tgt")
+    assert time.process_time() - start_s < 2
+    assert (task.src_lang, task.trg_lang) == ("", "")

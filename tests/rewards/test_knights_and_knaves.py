@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from support.argument_files import write_paddlenlp_file
@@ -53,6 +54,13 @@ def test_the_format_and_the_answer_count(response, score):
 def test_a_truth_that_would_be_read_in_part_is_an_error(truth):
     with pytest.raises(UserError, match="has not one line like"):
         paddlenlp_knights_and_knaves("", truth)
+
+
+def test_a_long_truth_without_a_role_is_an_error_at_once():
+    start_s = time.process_time()
+    with pytest.raises(UserError, match="has not one line like"):
+        paddlenlp_knights_and_knaves("", "a " * 100_000)
+    assert time.process_time() - start_s < 2
 
 
 def test_a_run_is_rewarded_as_by_paddlenlps_server():

@@ -16,7 +16,9 @@ from grrm.rewards.routing import TRANSLATION
 
 # From a row, its prompt, its `tgt` and the key of that, to its task; raises UserError for a row without one.
 TaskOf = Callable[[Mapping[str, Any], str, str, str], TranslationTask]
-_PROMPT_LANGUAGES = re.compile(r"Given a source text in (.+?) and multiple translation candidates in (.+?)\. ")
+_PROMPT_LANGUAGES = re.compile(
+    r"Given a source text in (.{1,99}?) and multiple translation candidates in (.{1,99}?)\. "  # bounded: long sources
+)
 
 
 def translation_of(row: Mapping[str, Any], prompt: str, tgt: str, key: str) -> TranslationTask:

@@ -34,7 +34,7 @@ _ASSISTANT = "<|im_start|>assistant"
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 _ANSWER = re.compile("<answer>(.*?)</answer>", re.DOTALL)
 _ROLE = re.compile("knight|knave", re.IGNORECASE)
-_LINE = re.compile(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", re.IGNORECASE)
+_NAME, _ROLE_WORD = (re.compile(rf"\b({word})\b", re.IGNORECASE) for word in ("[a-z]+", "knight|knave"))
 
 
 def paddlenlp_knights_and_knaves(response: str, ground_truth: GroundTruth) -> RankingReward:
@@ -59,7 +59,11 @@ def paddlenlp_knights_and_knaves(response: str, ground_truth: GroundTruth) -> Ra
 
 def _true_roles(ground_truth: GroundTruth) -> dict[str, str]:
     truth = read_truth(ground_truth).answer if isinstance(ground_truth, str) else ""
-    roles = {name: role.lower() for line in truth.splitlines() for name, role in _LINE.findall(line)[:1]}
+    roles = {
+        name[1]: role[1].lower()
+        for line in truth.splitlines()
+        if (name := _NAME.search(line)) and (role := _ROLE_WORD.search(line, name.end()))
+    }
     if not roles or len(_ROLE.findall(truth)) != len(roles):
         raise UserError(
             f"The ground truth {repr(ground_truth)[:200]} has not one line like '(1) Zoey is a knight' for each "
