@@ -205,6 +205,14 @@ def test_scores_that_follow_length_are_seen():
     )
 
 
+def test_a_row_in_both_orders_makes_nothing_surer_than_in_one():
+    score = lambda candidate, position: float(sum(map(ord, candidate.response)) % 11)  # noqa: E731
+    both, one = (measured(score, both_orders=both) for both in (True, False))
+    assert both.length_correlation.mean == pytest.approx(one.length_correlation.mean)
+    assert both.length_correlation.low == pytest.approx(one.length_correlation.low)
+    assert both.length_correlation.high == pytest.approx(one.length_correlation.high)
+
+
 def test_a_pair_without_scores_is_no_decision():
     of_reference = lambda candidate, position: 5.0 if candidate.candidate_id == REFERENCE else None  # noqa: E731
     refused, unread = (measured(of_reference, status=s) for s in (Status.UNSAFE_CANDIDATE, Status.JUDGE_UNPARSABLE))

@@ -46,7 +46,7 @@ class MetaScores:
 
 def score_meta(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> MetaScores:
     """All metrics of this page over some groups, whose candidates' scores are on one scale."""
-    draws = {"n_resamples": n_resamples, "seed": seed}
+    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     calibrated, threshold = tie_calibrated_accuracy(groups, **draws)
     tokens = [float(group.tokens) for group in groups if group.tokens is not None]
     return MetaScores(
@@ -92,12 +92,20 @@ def kendall_tau_b(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, see
     return bootstrap_interval(taus, n_resamples=n_resamples, seed=seed) if len(taus) else None
 
 
-def correlation(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed: int = 0) -> Interval | None:
+def correlation(
+    groups: Sequence[JudgedGroup],
+    *,
+    rows: Sequence[int] | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Interval | None:
     """Pearson's correlation of judged and gold scores within groups, pooled over groups.
 
     r = sum(x y) / sqrt(sum(x^2) sum(y^2)), x and y being a candidate's gold and judged score minus the mean of its
     group's candidates that have both. It measures differences within a group, which make the advantages of
     group-relative RL; differences between groups play no part. Undefined if gold or judge do not vary within any group.
+
+    With `rows`, the row that each group is of, those of one row are resampled together.
     """
     gold_PG, judged_PG = both_scores(groups)
     scored = ~np.isnan(gold_PG) & ~np.isnan(judged_PG)
@@ -105,6 +113,9 @@ def correlation(groups: Sequence[JudgedGroup], *, n_resamples: int = 1000, seed:
         return None
     x, y = (from_row_mean(scaled(scores), scored) for scores in (gold_PG, judged_PG))
     sums = [product.sum(axis=1) for product in (x * y, x * x, y * y)]
+    if rows is not None:
+        units = np.unique(rows, return_inverse=True)[1]
+        sums = [np.bincount(units, weights=of_group) for of_group in sums]
     return bootstrap_of_sums(_pearson, *sums, n_resamples=n_resamples, seed=seed)
 
 

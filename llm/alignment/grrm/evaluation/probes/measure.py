@@ -63,6 +63,7 @@ class ProbeReport:
     `first_wins` is the share of pairs won by the candidate that is shown first, ties as half: 0.5 without position
     bias. `order_consistency` is the share of pairs decided alike in both orders, `length_correlation` that of scores
     with characters within groups, `tied` the share of pairs with equal scores; None where nothing was measured.
+    Intervals resample rows.
     """
 
     probes: dict[str, dict[str, ProbeScores]]
@@ -211,7 +212,7 @@ def measure(
         scores,
         _over_rows([(pair.row, _first_wins(pair)) for pair in decided if pair.reference_is_first is not None], draws),
         _over_rows(_consistent(decided), draws),
-        correlation(lengths, **draws),
+        correlation(lengths, rows=[probed.row for probed in groups], **draws),
         fmean(pair.margin == 0 for pair in decided) if decided else None,
         dict(sorted(Counter(status.value for verdict in verdicts for status in verdict.statuses).items())),
     )
