@@ -134,7 +134,8 @@ def test_a_source_that_a_server_has_no_room_for_is_too_long_and_the_others_are_t
         return BLOCK
 
     with CompletionsServer(reply) as server:
-        result = grrm.translate(None, ["Hallo", "Danke"], "de", "en", urls=[server.url], retry=1)
+        result = grrm.translate(None, ["Hallo", "Danke"], "de", "en", urls=[server.url], retry=3)
+    assert len(server.requests) == 2  # what had no room once has none later
     assert result["statuses"] == ["translated", "too_long"]
     assert result["responses"] == ["T", "Translation Failed."]
     assert result["raw_outputs"] == [BLOCK, None]

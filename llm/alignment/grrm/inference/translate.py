@@ -233,7 +233,7 @@ def _translate_batch(
         sampled = [_sampled(reply, settings) for reply in replies]
         for row, start in zip(rows, range(0, len(sampled), n), strict=True):
             results[row] = sampled[start : start + n]
-        rows = [row for row in rows if any(reply.translation is None for reply in results[row])]
+        rows = [row for row in rows if any(reply.status is TranslationStatus.NO_TRANSLATION for reply in results[row])]
     return results
 
 
