@@ -98,6 +98,13 @@ def test_samples_are_cleaned_with_what_is_said_of_each_and_only_once(tmp_path):
     assert (read(path), again.n_removed) == (cleaned, 0)
 
 
+def test_scores_in_large_lists_stay_beside_their_samples(tmp_path):
+    scores = pa.array([[1.0, 2.0, 3.0]], pa.large_list(pa.float64()))
+    pq.write_table(pa.table({"mt_texts": [["a", "a", "b"]], "scores": scores}), tmp_path / "de2en.parquet")
+    clean_sample_files(tmp_path)
+    assert read(tmp_path / "de2en.parquet") == [{"mt_texts": ["a", "b"], "scores": [1.0, 3.0]}]
+
+
 def test_samples_of_several_lines_can_be_put_on_one(tmp_path):
     texts = ["\n a\nb \n", "a; b</s>", "c\td"]
     path = write(tmp_path / "de2en.parquet", [{"mt_texts": texts}])

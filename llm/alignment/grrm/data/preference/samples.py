@@ -91,9 +91,14 @@ def _lists_as_long(file: pq.ParquetFile, text_key: str) -> list[str]:
     if not lists:
         return lists
     for batch in file.iter_batches(batch_size=ROWS_PER_BATCH, columns=[text_key, *lists], use_threads=False):
-        lengths = pc.list_value_length(batch.column(text_key))
-        lists = [name for name in lists if pc.list_value_length(batch.column(name)).equals(lengths)]
+        lengths = _lengths(batch, text_key)
+        lists = [name for name in lists if _lengths(batch, name).equals(lengths)]
     return lists
+
+
+def _lengths(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Of large lists pyarrow gives another type, which equals no other."""
+    return pc.list_value_length(batch.column(name)).cast(pa.int64())
 
 
 def _clean_batch(
