@@ -64,7 +64,7 @@ def test_positions_of_text_and_of_pandas_are_numbers():
     assert located([*segments(0), segments(1)[0] | {"position": 1.0}])[-1] == [("a 0", "T0")]
 
 
-@pytest.mark.parametrize("position", [None, "first", 1.5, True])
+@pytest.mark.parametrize("position", [None, "first", "--5", 1.5, True])
 def test_a_document_without_a_position_is_a_sentence(position):
     rows = [*segments(0), segments(1)[0] | {"position": position}]
     with pytest.raises(UserError, match=r"^row 2: document 'a' has .*position.* give every row"):

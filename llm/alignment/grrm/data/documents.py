@@ -148,7 +148,7 @@ def location_of(document: Any = None, position: Any = None) -> tuple[str | None,
     if document is None or document == "":
         return None, None
     number = position
-    if isinstance(position, str) and position.strip().lstrip("-").isdecimal():  # of CSV, where all is text
+    if isinstance(position, str) and position.strip().removeprefix("-").isdecimal():  # of CSV, where all is text
         number = int(position)
     if isinstance(position, float) and position.is_integer():  # of pandas, where some rows have none
         number = int(position)
