@@ -53,7 +53,8 @@ def result_sink(
             if out.suffix == ".parquet":
                 _write_parquet(out, records, columns, types, temporary)
             else:
-                temporary.write_bytes(b"".join(map(json_line, _joined(records.rows, columns))))
+                with temporary.open("wb") as file:
+                    file.writelines(map(json_line, _joined(records.rows, columns)))
 
         yield write
 
