@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from grrm import small_files
 from grrm.cli.records import read_records
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.converters.gqm import convert_sft_gqm
+from grrm.data.converters.intake import read_usable
 from grrm.data.held_out import hold_out
 from grrm.data.layouts import text_files
 from grrm.data.layouts.opening import open_table
@@ -217,6 +219,39 @@ def test_a_damaged_compressed_file_is_told(ending, tmp_path):
         open_table(tmp_path / f"a.{ending}")
 
 
+def test_blank_lines_between_objects_are_no_rows_and_other_lines_keep_their_numbers(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n\n[]\n \r\n{"a": 2}\n\n')
+    first, broken, last = open_table(path).read(None)
+    assert (first, last) == ({"a": 1}, {"a": 2})
+    assert str(broken).startswith(f"{path} line 3 is not a JSON object")
+
+
+@pytest.mark.parametrize("write", [pq.write_table, pyarrow.feather.write_feather])
+def test_texts_of_a_parquet_file_that_are_no_utf_8_are_told(write, tmp_path):
+    texts = pa.array([b"day", b"Tag f\xfcr Tag"]).view(pa.string())
+    path = tmp_path / ("a.parquet" if write is pq.write_table else "a.feather")
+    write(pa.table({"src_text": texts}), path)
+    with pytest.raises(UserError, match=r"cannot be read to its end .*; save it as UTF-8"):
+        list(iter_raw_rows(path, ["src_text"]))
+    with pytest.raises(UserError, match=r"cannot be read to its end .*; save it as UTF-8"):
+        read_usable(path, {"src_text": "text"})
+
+
+@pytest.mark.parametrize("segment", ["<seg", "<seg>", '<seg id="1">a</SEG>'])
+def test_a_long_line_of_segments_that_do_not_end_is_told_at_once(segment, tmp_path):
+    (tmp_path / "a.sgm").write_text(segment * (300_000 // len(segment)))
+    start_s = time.process_time()
+    with pytest.raises(UserError, match="line 1 has a segment that does not end"):
+        list(open_table(tmp_path / "a.sgm").read(None))
+    assert time.process_time() - start_s < 2
+
+
+def test_every_segment_of_a_line_is_a_row(tmp_path):
+    (tmp_path / "a.sgm").write_text('<doc><seg id="1"> a &lt; b</seg> <seg id="2"></seg><seg>c > d</seg></doc>\n')
+    assert [row["src_text"] for row in open_table(tmp_path / "a.sgm").read(None)] == ["a < b", "", "c > d"]
+
+
 def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_path, monkeypatch):
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -283,6 +318,16 @@ def test_two_files_of_lines_become_training_files(tmp_path):
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert "from English into Austrian German" in first["src"]
     assert "--columns" in refusal("data", "convert", rows.path, "out", "--columns", "source=en")
+
+
+def test_files_that_are_both_named_after_the_pair_do_not_say_which_language_is_whose(tmp_path):
+    source, target = tmp_path / "news.en-de.src", tmp_path / "news.en-de.trg"
+    source.write_text("day\n")
+    target.write_text("Tag\n")
+    with pytest.raises(UserError, match=r"lacks column src_lang, trg_lang .* --src-lang LANG --trg-lang LANG"):
+        list(iter_raw_rows(UserRows(source, target)))
+    rows = UserRows(source, target, src_lang="en", trg_lang="de")
+    assert [values for _, values in iter_raw_rows(rows)] == [("day", "Tag", "en", "de")]
 
 
 @pytest.mark.parametrize("layout", [nested_column, tab_separated, lines_of_two_files, memory])

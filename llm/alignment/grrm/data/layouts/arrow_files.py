@@ -71,7 +71,6 @@ def arrow_table(path: Path) -> RowTable:
             else:
                 parts = (reader.get_batch(number) for number in range(reader.num_record_batches))
             for part in parts:
-                part.validate(full=True)  # offsets of a damaged file may point anywhere
                 yield part if columns is None else part.select(columns)
 
     with _open_arrow(path) as reader:
@@ -202,7 +201,9 @@ def arrow_row_table(
 
     def checked(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         with arrow_errors(path):
-            yield from batches(columns)
+            for batch in batches(columns):
+                batch.validate(full=True)  # offsets of a damaged file may point anywhere, and texts be no UTF-8
+                yield batch
 
     def rows(columns: Sequence[str] | None) -> Iterator[Row | RowError]:
         for batch in checked(columns):

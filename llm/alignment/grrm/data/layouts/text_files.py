@@ -20,7 +20,7 @@ from grrm.small_files import read_small_file
 
 STDIN = Path("-")
 _MAX_JSON = 1 << 30
-_SEGMENT = re.compile("<seg[^>]*>(.*?)</seg>")
+_SEGMENT = re.compile("[^>]*>(.*?)</seg>")  # behind "<seg"
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -51,17 +51,20 @@ def _sentences(path: Path) -> Iterator[tuple[int, str]]:
         yield from lines_of(path)
         return
     for number, line in lines_of(path):
-        segments = _SEGMENT.findall(line)
-        if len(segments) != line.count("<seg"):
-            raise UserError(f"{path} line {number} has a segment that does not end; write each in a line of its own")
-        yield from ((number, html.unescape(segment).strip()) for segment in segments)
+        for part in line.split("<seg")[1:]:
+            segment = _SEGMENT.match(part)
+            if segment is None:
+                raise UserError(
+                    f"{path} line {number} has a segment that does not end; write each in a line of its own"
+                )
+            yield number, html.unescape(segment[1]).strip()
 
 
 def json_lines_table(path: Path) -> RowTable:
-    """An object a line; a line that is none is the error of its row."""
+    """An object a line; a line that is none is the error of its row, and a blank one is no row."""
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
-        return (json_object(path, number, line) for number, line in lines_of(path))
+        return (json_object(path, number, line) for number, line in lines_of(path) if line.strip())
 
     return RowTable(str(path), _names(rows(None)), rows)
 

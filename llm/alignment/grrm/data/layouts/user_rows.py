@@ -34,7 +34,7 @@ class UserRows:
         target: a text file with the translations of the lines of `path`.
         columns: our names of columns with those of the file; `translation.en` is a part of a column.
         src_lang: the source language of every row; else the column's, or what the file's name says.
-        trg_lang: the target language of every row; likewise.
+        trg_lang: the target language of every row; likewise. Two files whose names say the same say neither.
         languages: those of a folder of parallel texts to pair, as in `parallel_table`; none for all.
     """
 
@@ -52,8 +52,9 @@ class UserRows:
         """
         languages = {"src_lang": self.src_lang, "trg_lang": self.trg_lang}
         if self.target is not None:
-            named = {"src_lang": language_of_name(self.path), "trg_lang": language_of_name(self.target)}
-            languages = {name: lang or named[name] for name, lang in languages.items()}
+            named = language_of_name(self.path), language_of_name(self.target)
+            if named[0] != named[1]:  # else of both, as in news.en-de.src and news.en-de.trg
+                languages = {name: lang or own for (name, lang), own in zip(languages.items(), named, strict=True)}
         table = self._table
         if not table.names and table.schema is None:
             next(sound_rows(table), None)  # raises where the first row cannot be read
