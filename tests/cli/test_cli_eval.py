@@ -71,6 +71,11 @@ def test_ranking_table_says_what_was_counted_and_shows_no_accuracy_where_there_i
     assert "a judge's ties: wrong; pairs it did not score: skip" in done.stdout
 
 
+def test_groups_whose_languages_are_codes_or_names_are_of_one_pair(evaluate):
+    named = {"src_lang": "German", "trg_lang": "English"}
+    assert evaluate("ranking", [RANKED[0], RANKED[0] | named])["results"]["de-en"]["n_groups"] == 2
+
+
 def test_pairs_of_equal_gold_count_on_request(evaluate):
     found = evaluate("ranking", [RANKED[2], {**RANKED[2], "judge_scores": [4, 5]}], "--gold-ties", "count")
     assert found["gold_ties"] == "count"

@@ -27,6 +27,11 @@ def test_each_language_pair_has_the_scores_sacrebleu_gives_it():
     assert (scores["en-de"].n_rows, scores["en-de"].n_missing) == (2, 1)
 
 
+def test_languages_by_code_and_by_name_are_one_pair():
+    tasks = [*TASKS, TranslationTask("four", "English", "German", "neun zehn")]
+    assert list(score_translations(tasks, [*TEXTS, "neun"])) == ["en-de", "en-zh", "all"]
+
+
 def test_the_only_language_pair_is_scored_once(monkeypatch):
     calls = []
     corpus_chrf = mt_scores.corpus_chrf

@@ -73,6 +73,12 @@ def test_bleu_by_language_scores_each_language_with_its_own_rows():
     assert scores["de"].score < 20
 
 
+def test_a_language_by_its_code_and_by_its_name_is_one():
+    tasks = [TranslationTask("s", "en", language) for language in ("de", "German", "zh", "Chinese")]
+    references = ["zwei drei vier fünf", "sechs sieben acht neun", "今天天气很好啊", "明天去北京玩吧"]
+    assert list(bleu_by_language(references, tasks, references)) == ["de", "zh"]
+
+
 def test_a_missing_translation_scores_zero_and_never_matches():
     assert sentence_chrfs([None, "Rom"], ["Rom", "Rom"]) == pytest.approx([0.0, 100.0])
     assert exact_match_rate([None, " Rom "], ["Rom", "Rom"]) == 0.5

@@ -26,6 +26,7 @@ from grrm.data.layouts.table import RowError, counted
 from grrm.errors import UserError
 from grrm.evaluation.ranking import JudgedGroup
 from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.gqm.languages import language_pair
 from grrm.judges.consensus import ConsensusJudge
 
 CONSENSUS = "consensus"
@@ -143,14 +144,14 @@ def _group(records: Records, number: int, gold_key: str, score_key: str, system_
     description = "a list of numbers, null where there is none; run `grrm rank` first"
     judged = records.cell(number, score_key, scores, description)
     check_lengths(records, number, f"{gold_key} and {score_key}", [gold, judged])
-    languages = [records.cell(number, name, text, "a language") for name in ("src_lang", "trg_lang")]
+    languages = language_pair(*(records.cell(number, name, text, "a language") for name in ("src_lang", "trg_lang")))
     systems = None if system_key is None else records.cell(number, system_key, names, "a list of different names")
     if systems is not None:
         check_lengths(records, number, f"{gold_key} and {system_key}", [gold, systems])
     if score_key != SCORES_OF_RANK:  # another judge's scores: the orders and tokens are not its own
-        return JudgedGroup("-".join(languages), gold, judged, systems=systems)
+        return JudgedGroup(languages, gold, judged, systems=systems)
     orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of numbers, one per order")
     for order in orders or ():
         check_lengths(records, number, f"{gold_key} and judge_order_scores", [gold, order])
     tokens = records.cell(number, "judge_tokens", optional(count), "a number of tokens")
-    return JudgedGroup("-".join(languages), gold, judged, orders or (), systems, tokens)
+    return JudgedGroup(languages, gold, judged, orders or (), systems, tokens)

@@ -12,6 +12,7 @@ from grrm.errors import UserError
 from grrm.evaluation.bootstrap import Interval, bootstrap_interval
 from grrm.evaluation.text_metrics import MetricScore, corpus_bleu, corpus_chrf, references_of, sentence_chrfs
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.languages import language_pair
 from grrm.judges.learned_metric import ROWS_PER_REQUEST, start_error
 from grrm.judges.metric_worker import MetricWorker, Row
 from grrm.judges.text_metric import bleu_tokenizer
@@ -55,7 +56,7 @@ def score_translations(
         raise ValueError(f"need one translation and one score of each scorer for each of {len(tasks)} rows")
     rows_of: dict[str, list[int]] = {}
     for row, task in enumerate(tasks):
-        rows_of.setdefault(f"{task.src_lang}-{task.trg_lang}", []).append(row)
+        rows_of.setdefault(language_pair(task.src_lang, task.trg_lang), []).append(row)
     rows_of = dict(sorted(rows_of.items()))
     if len(rows_of) != 1:  # else they are the same rows
         rows_of[ALL] = list(range(len(tasks)))

@@ -13,6 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.languages import language_code
 from grrm.judges.text_metric import bleu_tokenizer
 
 ROWS_AT_A_TIME = 2048
@@ -64,14 +65,14 @@ def _corpus_score(metric: CHRF | BLEU, texts: Sequence[str], references: Sequenc
 def bleu_by_language(
     hypotheses: Sequence[str | None], tasks: Sequence[TranslationTask], references: Sequence[str]
 ) -> dict[str, MetricScore]:
-    """Corpus BLEU of each target language by itself: one tokeniser cannot serve a mixture. Keys sorted."""
+    """Corpus BLEU of each target language by itself: one tokeniser cannot serve a mixture. Keys, codes, are sorted."""
     return _by_language(corpus_bleu, hypotheses, tasks, references)
 
 
 def chrf_by_language(
     hypotheses: Sequence[str | None], tasks: Sequence[TranslationTask], references: Sequence[str]
 ) -> dict[str, MetricScore]:
-    """Corpus chrF of each target language. Keys sorted."""
+    """Corpus chrF of each target language. Keys as in `bleu_by_language`."""
     return _by_language(lambda texts, refs, _: corpus_chrf(texts, refs), hypotheses, tasks, references)
 
 
@@ -84,7 +85,7 @@ def _by_language(
     _checked(hypotheses, references)
     rows_of: dict[str, list[int]] = {}
     for row, task in enumerate(tasks):
-        rows_of.setdefault(task.trg_lang, []).append(row)
+        rows_of.setdefault(language_code(task.trg_lang), []).append(row)
     return {
         language: metric([hypotheses[row] for row in rows], [references[row] for row in rows], language)
         for language, rows in sorted(rows_of.items())
