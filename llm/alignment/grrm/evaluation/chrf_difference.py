@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.chrf import CHRF
 
 from grrm.evaluation.bootstrap import Interval, resampled_rows
+from grrm.evaluation.text_metrics import corpus_statistics
 
 Hypotheses = Sequence[str | None]
 
@@ -40,8 +41,8 @@ def chrf_difference(
     n_rows, n_runs = len(references), len(before)
     metric = CHRF()
     texts = ([text or "" for text in of_run] for of_run in (*before, *after))
-    # As sacrebleu's own significance tests have them: counts of n-grams [rows, runs, counts], whose sums are a corpus'.
-    counts = np.stack([metric._extract_corpus_statistics(of_run, [list(references)]) for of_run in texts], axis=1)
+    # As sacrebleu's own significance tests have them: [rows, runs, counts].
+    counts = np.stack([corpus_statistics(metric, of_run, references) for of_run in texts], axis=1)
 
     def difference(times: NDArray[np.int64]) -> float:
         scores = [metric._compute_f_score(sums) for sums in np.tensordot(times, counts, axes=1).tolist()]

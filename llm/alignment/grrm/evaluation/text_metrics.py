@@ -54,12 +54,20 @@ def corpus_bleu(hypotheses: Sequence[str | None], references: Sequence[str], trg
 
 
 def _corpus_score(metric: CHRF | BLEU, texts: Sequence[str], references: Sequence[str]) -> MetricScore:
-    """`metric.corpus_score`, which would keep the n-grams of all references, some 40 kB each, a few rows at a time."""
+    score = metric._aggregate_and_compute(corpus_statistics(metric, texts, references)).score
+    return MetricScore(float(score), str(metric.get_signature()))
+
+
+def corpus_statistics(metric: CHRF | BLEU, texts: Sequence[str], references: Sequence[str]) -> list[list[int]]:
+    """Sacrebleu's counts of n-grams [rows][counts], whose sums are a corpus'.
+
+    A few rows at a time: `metric.corpus_score` would keep the n-grams of all references, some 40 kB each.
+    """
     statistics: list[list[int]] = []
     for start in range(0, len(texts), ROWS_AT_A_TIME):
         rows = slice(start, start + ROWS_AT_A_TIME)
         statistics += metric._extract_corpus_statistics(texts[rows], [references[rows]])
-    return MetricScore(float(metric._aggregate_and_compute(statistics).score), str(metric.get_signature()))
+    return statistics
 
 
 def bleu_by_language(
