@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,15 @@ def test_damages_by_chance_change_what_they_say():
 )
 def test_a_negation_is_dropped_in_languages_whose_words_are_listed(language, reference, text):
     assert damaged("negation_dropped", ProbeRow("x", "en", language, reference)) == text
+
+
+@pytest.mark.parametrize("reference", ["Das Haus " * 40_000, "a" + " " * 300_000 + "b", "<" * 300_000, "7 " * 150_000])
+def test_a_long_reference_is_damaged_at_once(reference):
+    row = replace(ROW, reference=reference)
+    start_s = time.process_time()
+    for name in PROBES:
+        damaged(name, row)
+    assert time.process_time() - start_s < 5
 
 
 def test_what_a_row_lacks_does_not_apply():

@@ -106,7 +106,7 @@ def negation_dropped(row: ProbeRow, rng: random.Random) -> str | None:
     pattern = NEGATIONS.get(base_code(row.trg_lang))
     if pattern is None:
         return None
-    with_space = rf"\s*(?:{pattern})(?=[.,;:!?])|(?:^|(?<=\s))(?:{pattern})\s+|(?:{pattern})"
+    with_space = rf"(?<!\s)\s*(?:{pattern})(?=[.,;:!?])|(?:^|(?<=\s))(?:{pattern})\s+|(?:{pattern})"
     text, n_dropped = re.subn(with_space, "", row.reference, flags=re.IGNORECASE)
     if not n_dropped or not text:
         return None
@@ -190,8 +190,13 @@ def _content_words(text: str) -> list[re.Match[str]]:
 
 def _names(text: str) -> list[re.Match[str]]:
     """The capitalised words that do not begin a sentence."""
-    before = ((word, text[: word.start()].rstrip(" \"'»«„“(¿¡")) for word in _WORD.finditer(text))
-    return [word for word, start in before if word.group()[0].isupper() and start and start[-1] not in _SENTENCE_END]
+    names, end = [], 1
+    for word in _WORD.finditer(text):
+        before = text[end - 1 : word.start()].rstrip(" \"'»«„“(¿¡")  # from the last letter of the word before
+        if word.group()[0].isupper() and before and before[-1] not in _SENTENCE_END:
+            names.append(word)
+        end = word.end()
+    return names
 
 
 def _replaced(text: str, match: re.Match[str], replacement: str) -> str:
