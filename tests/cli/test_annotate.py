@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from support.command_line import invoke, refusal
 from support.dumped_run import config_of, write_run
 
@@ -89,6 +90,13 @@ def test_disagreement_of_the_orders_of_one_judge(tmp_path):
     orders = [[[1, 2], [1, 2]], [[1, 2], [2, 1]]]
     rows = [row(at, "a", "b", judge_scores=[1, 2], judge_order_scores=own) for at, own in enumerate(orders)]
     assert sources(exported(tmp_path, write_lines(tmp_path / "r.jsonl", rows), "--groups", 1)) == ["Satz 1"]
+
+
+@pytest.mark.parametrize("scored", [{"judge_scores": [1, "x"]}, {"judge_order_scores": [[1, 2], None]}])
+def test_scores_that_are_none_are_told_with_the_row_of_the_file(tmp_path, scored):
+    rows = write_lines(tmp_path / "rows.jsonl", [{"mt_texts": ["a"]}, row(1, "a", "b"), row(2, "a", "b", **scored)])
+    (name,) = scored
+    assert f"rows.jsonl row 3: column {name} holds" in mistake("export", rows, "--page", tmp_path / "page.html")
 
 
 def test_people_see_each_text_once_the_context_and_no_scores(tmp_path):

@@ -115,12 +115,13 @@ def _of_run(run: Path) -> Iterator[Task]:
 
 def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) -> Iterator[Task]:
     """The rows of `grrm rank`, the scores of several orders as several opinions."""
-    from grrm.cli.records import language, read_records, scores, text, texts, usable_rows
+    from grrm.cli.records import language, lists_of_scores, optional, read_records, scores, text, texts, usable_rows
     from grrm.cli.verdict_columns import SCORES
     from grrm.evaluation.annotation.tasks import Task
 
+    records = read_records(path)
     usable = usable_rows(
-        read_records(path),
+        records,
         [
             ("src_text", text, "text"),
             ("src_lang", language, "a language"),
@@ -132,13 +133,13 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
     if missing := [name for name in (*score_keys, *filter(None, [document_key])) if name not in columns]:
         raise UserError(f"{path} has no column {missing[0]}; it has {', '.join(sorted(columns))}")
     document_key = document_key or next((name for name in _DOCUMENT_KEYS if name in columns), None)
-    for at, (number, row) in enumerate(zip(usable.numbers, usable.records.rows, strict=True), start=1):
+    for number, row in zip(usable.numbers, usable.records.rows, strict=True):
         opinions = {
-            name: usable.records.cell(at, name, scores, "a list of scores")
+            name: records.cell(number, name, scores, "a list of scores")
             for name in score_keys or (SCORES,)
             if row.get(name)
         }
-        orders = row.get("judge_order_scores")
+        orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of scores, one per order")
         if not score_keys and orders and len(orders) > 1:
             opinions = {f"order {nth}": own for nth, own in enumerate(orders)}
         if wrong := next((name for name, own in opinions.items() if len(own) != len(row["mt_texts"])), None):
