@@ -59,6 +59,14 @@ def test_seed_files_hold_each_source_once_and_bad_rows_are_counted(tmp_path):
     assert report.written[tmp_path / "seed/fr2en.parquet"] == 1
 
 
+def test_languages_of_seed_data_may_be_names(tmp_path):
+    path = write(tmp_path / "rows.parquet", [sentence("Guten Tag", "Good day", "German", "English"), CORPUS[2]])
+    assert write_rm_seed(path, tmp_path / "seed").n_other_pairs == 0
+    assert read(tmp_path / "seed" / "de2en.parquet") == [sentence("Guten Tag", "Good day", "de", "en")]
+    write_x2x_seed(path, tmp_path / "x2x")
+    assert [row["src_text"] for row in read(tmp_path / "x2x" / "de2fr.parquet")] == ["Guten Tag", "Danke"]
+
+
 def test_a_seed_file_that_was_sampled_already_is_kept(tmp_path):
     source = write(tmp_path / "in.parquet", CORPUS)
     sampled = [CORPUS[0] | {"mt_texts": ["Good day"]}]

@@ -22,7 +22,7 @@ from grrm.data.convert import RejectedRow
 from grrm.data.converters.intake import read_usable
 from grrm.data.parquet import SCHEMA
 from grrm.data.preference.pair_files import pair_file
-from grrm.gqm.languages import TOWER_LANGS
+from grrm.gqm.languages import TOWER_LANGS, language_code
 
 HUB = "en"
 OTHERS = tuple(language for language in TOWER_LANGS if language != HUB)
@@ -83,7 +83,7 @@ def _write_files(parquet: Path, out_dir: Path, pairs: Sequence[tuple[str, str]],
     intake = read_usable(
         parquet, {"src_text": "text", "trg_text": "text", "src_lang": "language", "trg_lang": "language"}
     )
-    table, written, existing = intake.table, dict[Path, int](), list[Path]()
+    table, written, existing = _with_codes(intake.table), dict[Path, int](), list[Path]()
     for src_lang, trg_lang in tqdm(pairs, desc="seed files", unit="file", disable=None):
         path = pair_file(out_dir, src_lang, trg_lang)
         if path.exists():
@@ -94,6 +94,15 @@ def _write_files(parquet: Path, out_dir: Path, pairs: Sequence[tuple[str, str]],
             pq.write_table(rows, temporary)
         written[path] = rows.num_rows
     return SeedReport(written, tuple(existing), intake.rejected, table.num_rows - _n_with_hub(table))
+
+
+def _with_codes(table: pa.Table) -> pa.Table:
+    """The rows with the codes of their languages, which some files call by their names."""
+    for name in ("src_lang", "trg_lang"):
+        column = table[name].combine_chunks().dictionary_encode()
+        codes = pa.array(map(language_code, column.dictionary.to_pylist()), column.type.value_type)
+        table = table.set_column(table.schema.get_field_index(name), name, codes.take(column.indices))
+    return table
 
 
 def _of_pair(table: pa.Table, src_lang: str, trg_lang: str) -> pa.Table:
