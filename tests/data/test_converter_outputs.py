@@ -58,7 +58,9 @@ def test_lines_that_training_would_refuse_are_left_out_and_counted(
         convert(write_parquet(tmp_path / "in.parquet", [long]), tmp_path / "out.jsonl")
 
 
-@pytest.mark.parametrize(("values", "end"), [([["a", "b"], None, "a"], "look at row 3"), ([["a"], [1]], "mend it")])
+@pytest.mark.parametrize(
+    ("values", "end"), [([["a", "b"], None, "a"], "look at row 3"), ([["a"], [1]], "mend it"), ([[10**30]], "mend it")]
+)
 def test_a_row_of_json_whose_value_is_of_another_kind_is_named(tmp_path: Path, values: list[Any], end: str) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps(group(mt_texts=value)) + "\n" for value in values))

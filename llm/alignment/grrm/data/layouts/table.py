@@ -70,7 +70,7 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
     for name in names:
         try:
             arrays[name] = pa.array([row.get(name) for row in rows])
-        except (pa.ArrowException, UnicodeEncodeError) as error:
+        except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
             odd = _odd_row([row.get(name) for row in rows])
             where = f"; look at row {odd}" if odd else "; mend it"
             raise UserError(f"{table.name} has no one type in column {name} ({first_line(error)}){where}") from error
