@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from grrm.judges.interface import OpenedGenerator
     from grrm.models.trained_with import TrainedWith
 
+Reply = tuple[str | None, str, str | None]  # translation, status and raw output, as in the columns
 _SHOWN_PAIRS = 6  # of those that a model was trained on
 
 
@@ -119,9 +120,9 @@ def translate(
 
         def translate_rows(opened: OpenedGenerator, rows: Sequence[int]) -> list[Any]:
             chosen = [prompts[row] for row in rows]
-            return _as_json(translate_prompts(opened, chosen, settings, batch_rows=batch_rows, keys=rows))
+            return _cells(translate_prompts(opened, chosen, settings, batch_rows=batch_rows, keys=rows))
 
-        translations = _from_json(over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating"))
+        translations = over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating")
         _summarize(translations, prompting)
         columns = _columns(translations, settings)
         new = columns if out_key is None else {out_key: [*map(_as_list, next(iter(columns.values())))]}
@@ -172,30 +173,20 @@ def column_types(settings: TranslateSettings, out_key: str | None = None) -> dic
     return dict.fromkeys(_names(settings.sampling_n) if out_key is None else [out_key], kind)
 
 
-def _as_json(translations: Sequence[Sequence[SampledTranslation]]) -> list[Any]:
+def _cells(translations: Sequence[Sequence[SampledTranslation]]) -> list[list[Reply]]:
     return [
-        [[reply.translation, reply.status.value, reply.raw_output] for reply in replies] for replies in translations
+        [(reply.translation, reply.status.value, reply.raw_output) for reply in replies] for replies in translations
     ]
 
 
-def _from_json(rows: Sequence[Any]) -> list[list[SampledTranslation]]:
-    from grrm.inference.translate import SampledTranslation, TranslationStatus
-
-    return [[SampledTranslation(text, TranslationStatus(status), raw) for text, status, raw in row] for row in rows]
-
-
-def _columns(translations: Sequence[Sequence[SampledTranslation]], settings: TranslateSettings) -> Columns:
-    fields: list[list[list[Any]]] = [
-        [[reply.translation for reply in replies] for replies in translations],
-        [[reply.status.value for reply in replies] for replies in translations],
-        [[reply.raw_output for reply in replies] for replies in translations],
-    ]
+def _columns(translations: Sequence[Sequence[Reply]], settings: TranslateSettings) -> Columns:
+    fields: list[list[list[Any]]] = [[[reply[n] for reply in replies] for replies in translations] for n in range(3)]
     flat: list[list[Any]] = [[row[0] for row in rows] if settings.sampling_n == 1 else rows for rows in fields]
     return dict(zip(_names(settings.sampling_n), flat, strict=True))
 
 
-def _summarize(translations: Sequence[Sequence[SampledTranslation]], prompting: PromptSettings) -> None:
-    counts = Counter(reply.status.value for replies in translations for reply in replies)
+def _summarize(translations: Sequence[Sequence[Reply]], prompting: PromptSettings) -> None:
+    counts = Counter(status for replies in translations for _, status, _ in replies)
     click.echo(", ".join(f"{status} {count}" for status, count in sorted(counts.items())), err=True)
     n_without = counts["no_translation"]
     if 2 * n_without > counts.total():
