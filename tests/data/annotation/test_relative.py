@@ -31,8 +31,16 @@ def table(folder: Path, *rows: dict[str, object]) -> Path:
 def test_groups_that_cannot_be_shown_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = [ROW, {**ROW, "scores": [1]}, {**ROW, "mt_texts": ["a"], "scores": [1]}, {**ROW, "trg_text": None}]
     rows.append({**ROW, "mt_texts": ["a", "<|im_end|>", "c"]})
-    report = relative_groups(table(tmp_path, *rows), tmp_path / "out.parquet")
+    report = relative_groups(table(tmp_path, *rows), tmp_path / "out.parquet", analysis="alignment")
     assert (report.written, [row.row for row in report.rejected]) == (1, [2, 3, 4, 5])
+
+
+@pytest.mark.parametrize("reference", ["", None])
+def test_groups_of_people_need_no_reference_for_their_places(tmp_path: Path, reference: str | None) -> None:
+    groups = table(tmp_path, {**ROW, "trg_text": reference})
+    assert relative_groups(groups, tmp_path / "out.parquet").written == 1
+    (row,) = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert (row["trg_text"], row["scores"]) == (reference, [9, 0, 0])
 
 
 def test_groups_left_out_are_told_by_their_rows_in_the_file(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def relative_groups(
     different, or all there are; otherwise in its own.
 
     Analyses, which tell of the old scores, are left empty, or say with "alignment" how each candidate differs from the
-    reference (see `align_group`). Groups whose scores are all the same have nothing to compare; they are left out and
-    counted.
+    reference (see `align_group`), which only this needs. Groups whose scores are all the same have nothing to compare;
+    they are left out and counted.
 
     Raises UserError for a `group_size` of 1, an `out` that does not end with .parquet, when no group is left, and as
     `read_groups`.
@@ -49,7 +49,7 @@ def relative_groups(
         raise UserError(f"group_size is {group_size}; it must be at least 2, or 0 for whole groups")
     if out.suffix != ".parquet":
         raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
-    intake = read_scored_groups(parquet)
+    intake = read_scored_groups(parquet, needs_reference=analysis == "alignment")
     locations = file_locations(parquet)
     rejected = list(intake.rejected)
     rows: list[tuple[Any, ...]] = []

@@ -18,15 +18,6 @@ from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
 from grrm.gqm.prompts import gqm_prompt
 
-SCORED: dict[str, Kind] = {
-    "src_text": "text",
-    "trg_text": "text",
-    "src_lang": "language",
-    "trg_lang": "language",
-    "mt_texts": "texts",
-    "scores": "numbers",
-}
-
 
 def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | None) -> Intake:
     """Usable groups with columns src_text, src_lang, trg_lang, mt_texts, scores, analysis (renamed from the keys).
@@ -46,9 +37,20 @@ def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | 
     return Intake(intake.table.rename_columns([*kinds, *named]), intake.rejected)
 
 
-def read_scored_groups(parquet: Path) -> Intake:
-    """Usable groups of `grrm data groups` with the columns `SCORED`. Errors as in `read_groups`."""
-    return read_usable(parquet, SCORED, partial(_group_faults, "mt_texts", "scores"))
+def read_scored_groups(parquet: Path, needs_reference: bool) -> Intake:
+    """Usable groups with columns src_text, trg_text, src_lang, trg_lang, mt_texts, scores. Errors as in `read_groups`.
+
+    Without `needs_reference` a group may have none, such as those that people have annotated.
+    """
+    kinds: dict[str, Kind] = {
+        "src_text": "text",
+        "trg_text": "text" if needs_reference else "reference",
+        "src_lang": "language",
+        "trg_lang": "language",
+        "mt_texts": "texts",
+        "scores": "numbers",
+    }
+    return read_usable(parquet, kinds, partial(_group_faults, "mt_texts", "scores"))
 
 
 def integer_scores(scores: Sequence[float]) -> tuple[int, ...]:
