@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +97,20 @@ def annotate_groups(
         unit="row",
         disable=None,
     )
-    groups = list(maker.groups(rows, rejected))
-    if not groups:
+    groups = maker.groups(rows, rejected)
+    first = next(groups, None)
+    if first is None:
         why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
         raise UserError(f"{parquet} has no row to make a group of{why}; sample more translations")
-    if fit_scale is not None:
-        fixed = GoldScale.spread((chrf for group in groups for _, chrf in group.candidates), top_score)
+    groups = chain([first], groups)
+    if fit_scale is not None:  # the only case in which all of them have to be there at once
+        scored = list(groups)
+        fixed = GoldScale.spread((chrf for group in scored for _, chrf in group.candidates), top_score)
         fixed.save(fit_scale)
-    write_rows(out, (_annotated(group, fixed) for group in groups), with_location(SCHEMA, columns[len(_SAMPLED) :]))
-    return ConversionReport(out, len(groups), tuple(rejected))
+        groups = iter(scored)
+    annotated = (_annotated(group, fixed) for group in groups)
+    written = write_rows(out, annotated, with_location(SCHEMA, columns[len(_SAMPLED) :]))
+    return ConversionReport(out, written, tuple(rejected))
 
 
 def _check(
