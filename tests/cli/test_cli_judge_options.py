@@ -138,6 +138,7 @@ def test_rows_that_no_server_answers_for_are_written_with_their_status_and_judge
         server.requests.clear()
         second = rank(first, *given, "--resume")
         assert len(server.requests) == 1
+        assert "7 of 8 rows keep the verdicts that they have" in rank.told
         assert second[:3] + second[4:] == first[:3] + first[4:]
         assert second[3]["judge_scores"] == [9, 7]
         assert rank(second, *given, "--resume") == second

@@ -63,6 +63,12 @@ def rank(
 
     records = read = read_records(rows, _source_and_candidates)
     earlier = take_earlier(records, score_key) if options.pop("resume") else {}
+    if earlier:  # nothing in the rows says which judge it was
+        click.echo(
+            f"{len(earlier)} of {len(records.rows)} rows keep the verdicts that they have; the others must get theirs "
+            "of the same judge with the same options",
+            err=True,
+        )
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
     src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
     spec = spec_of(options.pop("judge"))
