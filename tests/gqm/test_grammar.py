@@ -165,6 +165,18 @@ def test_a_ranking_right_above_the_scores_is_compared_too():
     assert reason("why\nB > A\nA: 8, B: 3") is RejectReason.CONTRADICTION
 
 
+@pytest.mark.parametrize(
+    ("before", "line"),
+    [
+        ("### Final Ranking:\n```\nB > A\n```\n### Scores:", "A: 8, B: 3"),
+        ("B > A\n\n---\n\n### Scores:", "A: 8, B: 3"),
+        ("B > A\n### Scores:\n```", "A: 8, B: 3\n```"),
+    ],
+)
+def test_fences_and_rules_do_not_hide_a_ranking_that_contradicts_the_scores(before, line):
+    assert reason(f"why\n{before}\n{line}", mode="tolerant") is RejectReason.CONTRADICTION
+
+
 def test_a_ranking_considered_earlier_in_the_analysis_is_not_the_verdict():
     text = "At first sight:\nB > A\nBut B omits the date.\n### Scores:\nA: 8, B: 3"
     assert parse_verdict(text, 2).analysis == "At first sight:\nB > A\nBut B omits the date."

@@ -130,9 +130,14 @@ def _check_mode(mode: str) -> str:
 
 def _lines(text: str, mode: str) -> list[str]:
     lines = text.strip().split("\n")
-    while lines and not (lines[-1] if mode == "exact" else lines[-1].strip("*_`~- \t\r")).strip():
+    while lines and not (lines[-1].strip() if mode == "exact" else _has_text(lines[-1])):
         lines.pop()
     return lines
+
+
+def _has_text(line: str) -> bool:
+    """False for a line of nothing but marks: a fence, a rule."""
+    return line.strip("*_`~- \t\r").strip() != ""
 
 
 # Full-width forms are what a judge writing Chinese or Japanese produces.
@@ -208,7 +213,7 @@ def _with_ranking(scores: tuple[float, ...], before: list[str], ids: tuple[str, 
 
     Decorations are looked through in every mode, or a bold ranking could contradict the scores unnoticed.
     """
-    filled = [index for index, line in enumerate(before) if line.strip()]
+    filled = [index for index, line in enumerate(before) if _has_text(line)]
     for index in reversed(filled[-2:]):
         tiers = _parse_ranking(before[index], ids, "tolerant")
         if isinstance(tiers, Rejection) and not _ranks_others(tiers, before[index]):
