@@ -64,30 +64,25 @@ def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
     """
     if not text.strip():
         return Rejection(RejectReason.EMPTY, "")
-    total = _read_strictly(text, _NOISE_COMPAT if mode == "compat" else _NOISE)
-    scale = _points_in_all(text) if mode != "compat" and total is not None else MAX_SCORE
+    total, scale = _read_strictly(text, _NOISE_COMPAT if mode == "compat" else _NOISE)
     if total is None and mode == "tolerant":
         total, scale = _read_tolerantly(text)
     detail = text.strip()[-80:]
     if total is None:
         return Rejection(RejectReason.MALFORMED_TOTAL, detail)
-    if math.isnan(total) or total < 0 or (math.isinf(total) and mode != "compat") or scale != MAX_SCORE:
+    if math.isnan(total) or total < 0 or ((math.isinf(total) or scale != MAX_SCORE) and mode != "compat"):
         return Rejection(RejectReason.OUT_OF_RANGE, detail)
     return min(MAX_SCORE, total)
 
 
-def _read_strictly(text: str, noise: re.Pattern[str]) -> float | None:
-    total = noise.sub("", text.rpartition(_MARK)[2]).partition("/")[0]
+def _read_strictly(text: str, noise: re.Pattern[str]) -> tuple[float | None, float]:
+    """The total behind the last mark and what it is of: the number after the slash, 10 where there is none."""
+    points, _, scale = noise.sub("", text.rpartition(_MARK)[2]).partition("/")
+    highest = re.match(r"\s*([0-9]+(?:\.[0-9]+)?)", scale)
     try:
-        return float(total.strip())
+        return float(points.strip()), float(highest[1]) if highest else MAX_SCORE
     except ValueError:
-        return None
-
-
-def _points_in_all(text: str) -> float:
-    """The highest possible total: the number after the slash, 10 where there is none."""
-    match = re.match(r"[^/]*/\s*([0-9]+(?:\.[0-9]+)?)", text.rpartition(_MARK)[2])
-    return float(match[1]) if match else MAX_SCORE
+        return None, MAX_SCORE
 
 
 def _read_tolerantly(text: str) -> tuple[float | None, float]:
