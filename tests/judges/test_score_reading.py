@@ -194,6 +194,7 @@ def test_tokens_of_whole_numbers_need_no_further_digit() -> None:
         ("B: 9, A: 10", ["10", "9", None]),
         ("A: 3\n\n### Scores:\n\n**A**: 4, `B`: **5**, C:6.\n\n---\n", ["4", "5", "6"]),
         ("A: 7.5, B: 7.0, C: 7/10", [None, None, "7"]),
+        ("A：4，B：5，C： 6。", ["4", "5", "6"]),
         ("none", [None, None, None]),
         ("", [None, None, None]),
     ],

@@ -21,7 +21,7 @@ Span = tuple[int, int]
 TOP_LOGPROBS = 20  # the default limit of servers: ten digits, and other tokens in their place
 _MINOR = 0.01  # share of the probability of all scores, below which a `1` is not checked for `10`
 _NUMBER = r"([0-9]+)(?![0-9]|\.[0-9])"
-_OF_CANDIDATE = re.compile(rf"([A-Z])[*_`\s]*[::][*_`\s]*{_NUMBER}")
+_OF_CANDIDATE = re.compile(rf"([A-Z])[*_`\s]*[:：][*_`\s]*{_NUMBER}")
 _SINGLE = re.compile(rf"(?<![0-9.]){_NUMBER}")
 
 
