@@ -40,6 +40,24 @@ def test_tolerant_reads_lists_bold_other_quotes_and_passes_over_other_lines():
     assert isinstance(parse_errors(reply, TEXT, "exact"), Rejection)
 
 
+@pytest.mark.parametrize("line", ['Major error: "Haus"', 'major (gender): "Haus"', "major：“Haus”", 'major — "Haus"'])
+def test_a_major_error_counts_beside_others_however_its_severity_is_written(line):
+    marked = parse_errors(f'{line}\nminor: "alt"', TEXT)
+    assert marked == MarkedErrors(pytest.approx(7.6), (ErrorSpan(4, 8, "major"), ErrorSpan(27, 30, "minor")))
+
+
+def test_a_severity_without_errors_costs_nothing():
+    assert parse_errors('Critical: none\nMajor: None.\nMinor: "alt"', TEXT).score == pytest.approx(9.6)
+    assert parse_errors("critical: no errors\nmajor: none\nminor: none", TEXT) == MarkedErrors(10.0, ())
+    assert isinstance(parse_errors("critical: none", TEXT, "exact"), Rejection)
+    assert parse_errors("No errors found.", TEXT) == parse_errors("No errors。", TEXT) == MarkedErrors(10.0, ())
+
+
+def test_a_correction_behind_the_wrong_words_does_not_hide_them():
+    assert parse_errors('major: "der" should be "das"', TEXT).spans == (ErrorSpan(13, 16, "major"),)
+    assert parse_errors("minor: 'der 'Haus' Test'", "der 'Haus' Test").spans == (ErrorSpan(0, 15, "minor"),)
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -48,6 +66,8 @@ def test_tolerant_reads_lists_bold_other_quotes_and_passes_over_other_lines():
         ("The translation is good.", "malformed_errors"),
         ('major: "Haus"\nNo errors.', "malformed_errors"),
         ("7", "malformed_errors"),
+        ('Major:\n"Haus"\nminor: "alt"', "malformed_errors"),
+        ('major gender error, "Haus"\nminor: "alt"', "malformed_errors"),
     ],
 )
 def test_reply_that_says_neither_or_both_is_no_verdict(reply, reason):

@@ -14,9 +14,12 @@ from grrm.gqm.prompts import context_block, fenced
 from grrm.gqm.spans import MQM_WEIGHTS, SEVERITIES, ErrorSpan, Spans, spans_sorted
 
 WORST = 25.0  # points of errors of a translation that scores 0 (Freitag et al. 2021)
-_LINE = re.compile(rf"[\s*\-•\d.)]*({'|'.join(SEVERITIES)})\b[\s*]*[:\-–][\s*]*(.*)", re.IGNORECASE)
-_QUOTED = re.compile("[\"“”„«»'‘’「『](.+)[\"“”„«»'‘’」』]")
-_NONE = re.compile(r"[\s*\-•]*no[ -]errors?\b[\s.!*]*", re.IGNORECASE)
+_BEGINNING = rf"[\s*\-•\d.)]*({'|'.join(SEVERITIES)})\b"
+_LINE = re.compile(rf"{_BEGINNING}(?:\s+errors?)?(?:\s*\([^()]*\))?[\s*]*[:：\-–—][\s*]*(.*)", re.IGNORECASE)
+_LIKE_A_LINE = re.compile(rf"{_BEGINNING}.*[\"“”„«»「」『』]", re.IGNORECASE)
+_UP_TO_LAST, _UP_TO_FIRST = (re.compile(f"[\"“”„«»'‘’「『]({words})[\"“”„«»'‘’」』]") for words in (".+", ".+?"))
+_NOTHING = re.compile(r"(?:none|no[ -]errors?|n/a)[\s.*。]*", re.IGNORECASE)  # of a severity
+_NONE = re.compile(r"[\s*\-•]*no[ -]errors?(?:\s+found)?[\s.!*。]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +53,38 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
     The score is ``10 max(0, 1 - points / 25)``; minor errors have 1 point, major 5, critical 10 (MQM's weights).
 
     Each error marks the first occurrence of its words that no earlier one of the same words has. Words that are not in
-    the translation, or none, lower the score and mark nothing. Both an error and the line that there are none, or
-    neither, is no verdict; `exact` rejects other lines, too, which `tolerant` passes over.
+    the translation, or none, lower the score and mark nothing.
+
+    Both an error and the line that there are none, or neither, is no verdict. Nor is a severity with nothing behind it,
+    or with quoted words that it is not tied to. `exact` rejects other lines, too, which `tolerant` passes over, such as
+    `critical: none` where there are errors.
     """
     errors: list[tuple[str, str]] = []
-    says_none = False
+    says_none = has_severity_without = False
     for line in filter(None, map(str.strip, reply.splitlines())):
         error = _LINE.fullmatch(line)
-        if error is not None:
-            quoted = _QUOTED.search(error[2])
-            errors.append((error[1].lower(), quoted[1].strip() if quoted else ""))
-        elif _NONE.fullmatch(line):
+        is_without = error is not None and _NOTHING.fullmatch(error[2]) is not None
+        if _NONE.fullmatch(line):
             says_none = True
-        elif mode == "exact":
+        elif is_without and mode != "exact":
+            has_severity_without = True
+        elif error and error[2] and not is_without:
+            errors.append((error[1].lower(), _words(error[2], translation)))
+        elif mode == "exact" or error or _LIKE_A_LINE.match(line):
             return Rejection(RejectReason.MALFORMED_ERRORS, line[-80:])
+    says_none |= has_severity_without and not errors
     if says_none == bool(errors):  # neither, or both
         return Rejection(RejectReason.MALFORMED_ERRORS if reply.strip() else RejectReason.EMPTY, reply.strip()[-80:])
     points = sum(MQM_WEIGHTS[severity] for severity, _ in errors)
     return MarkedErrors(MAX_SCORE * max(0.0, 1 - points / WORST), _located(errors, translation))
+
+
+def _words(text: str, translation: str) -> str:
+    """The quoted words of an error, "" for words that are not in the translation: more quotes may follow them."""
+    for quoted in filter(None, (_UP_TO_LAST.search(text), _UP_TO_FIRST.search(text))):
+        if quoted[1].strip() in translation:
+            return quoted[1].strip()
+    return ""
 
 
 def _located(errors: list[tuple[str, str]], translation: str) -> Spans:
