@@ -1,9 +1,20 @@
+import time
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.errors import UserError
-from grrm.gqm.languages import LANG_CODES, LANG_NAMES, TOWER_LANGS, display_name, language_code, language_pair
+from grrm.gqm.languages import (
+    LANG_CODES,
+    LANG_NAMES,
+    TOWER_LANGS,
+    base_code,
+    display_name,
+    language_code,
+    language_pair,
+)
 
 # Codes of FLORES-200.
 FLORES = """
@@ -112,6 +123,15 @@ def test_an_unknown_language_is_one_sentence_with_a_remedy(lang, remedy):
         display_name(lang)
     assert "\n" not in str(caught.value)
     assert language_code(lang) == lang
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("read", [display_name, base_code])
+def test_a_long_name_that_begins_like_a_tag_is_told_at_once(read):
+    began_s = time.process_time()
+    with suppress(UserError):
+        read("de-technicaldocumentationguide!")
+    assert time.process_time() - began_s < 1
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def base_code(lang: str) -> str:
 
 _TAG = re.compile(
     r"(?P<language>[a-z]{2,3})(?:[-_](?P<extended>[a-z]{3}))?(?:[-_](?P<script>[a-z]{4}))?"
-    r"(?:[-_](?P<region>[a-z]{2}|\d{3}))?(?:[-_.@](?:[a-z0-9]{1,8}[-_.@]?)*)?",
+    r"(?:[-_](?P<region>[a-z]{2}|\d{3}))?(?:[-_.@][a-z0-9]+)*[-_.@]?",
     re.IGNORECASE,
 )
 _QUALIFIED = re.compile(r"(.+) \([^()]+\)")  # Chinese (Simplified)
