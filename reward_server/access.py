@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
 import re
@@ -77,7 +78,7 @@ def bind(host: str, port: int, token: str | None) -> socket.socket:
         listener.listen(1024)
     except OSError as error:
         listener.close()
-        raise UserError(
-            f"cannot listen on {host} port {port} ({error.strerror}): choose another with --port"
-        ) from error
+        is_foreign = error.errno == errno.EADDRNOTAVAIL
+        remedy = "use an address of this machine" if is_foreign else "choose another with --port"
+        raise UserError(f"cannot listen on {host} port {port} ({error.strerror}): {remedy}") from error
     return listener

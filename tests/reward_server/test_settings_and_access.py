@@ -135,7 +135,7 @@ def test_port_in_use_is_one_sentence():
 
 
 def test_foreign_and_unknown_hosts_are_one_sentence():
-    with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1"):
+    with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1 .*: use an address of this machine"):
         bind("192.0.2.1", 0, "secret")
     with pytest.raises(UserError, match="cannot be resolved"):
         bind("no such host.invalid", 0, None)
