@@ -199,7 +199,7 @@ class JudgeService:
         self, groups: Sequence[Group], until: float = math.inf, is_abandoned: Callable[[], bool] = _never
     ) -> list[Verdict]:
         call, start_s = object(), time.perf_counter()
-        self._metrics.add("grrm_judge_calls_total")
+        self._metrics.add("grrm_judge_calls_total", not self._is_probe(groups))
         with self._lock:
             self._calls_began_s[call] = start_s
         try:

@@ -76,6 +76,7 @@ def test_metrics_count_requests_and_statuses():
     client = make_client()
     assert client.get("/readyz").status_code == 200, "which tries the judge on a group that no client sent"
     assert "\ngrrm_groups_total 0.0\n" in client.get("/metrics").text
+    assert "\ngrrm_judge_calls_total 0.0\n" in client.get("/metrics").text
     client.post(
         "/v1/score", json=score_body(group(candidates=[{"candidate_id": "c", "response": ""}]), group("h", "a"))
     )
