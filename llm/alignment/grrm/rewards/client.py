@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.client import PROBE_INTERVAL_S, Call, HttpClient, NoAnswer, check_positive
-from grrm.http_client.exchange import AnswerError, clean_text, parse_answer, single_line
+from grrm.http_client.exchange import AnswerError, Failure, clean_text, parse_answer, single_line
 from grrm.rewards.protocol import request_from_groups, verdicts_from_answer, verdicts_in_time
 from grrm.rewards.rows_protocol import RowsAnswer
 
@@ -23,11 +23,16 @@ _DEFAULTS = {"max_connections": 4, "max_answer_bytes": 256 * 2**20}
 class RewardServerError(UserError):
     """No server gave rewards for these groups; carries what the sentence names."""
 
-    def __init__(self, server: str, group_ids: Sequence[str], attempt: int, cause: str) -> None:
+    def __init__(
+        self, server: str, group_ids: Sequence[str], attempt: int, cause: str, *, is_refused: bool = False
+    ) -> None:
+        remedy = (
+            "correct its address, the token or the request" if is_refused else "check that it runs and is reachable"
+        )
         more = f" and {len(group_ids) - 1} more" if len(group_ids) > 1 else ""
         super().__init__(
             f"reward server {server} gave no reward for group {group_ids[0]!r}{more} at attempt {attempt}: {cause}; "
-            "check that it runs and is reachable, then start again"
+            f"{remedy}, then start again"
         )
         self.server = server
         self.group_ids = tuple(group_ids)
@@ -160,7 +165,9 @@ class RewardClient:
         try:
             return self.http.ask_all(calls, time.monotonic() + self.http.deadline_s)
         except NoAnswer as error:
-            raise RewardServerError(error.server, error.call.group_ids, error.attempt, error.cause) from error
+            is_refused = error.failure is Failure.REFUSED
+            ids = error.call.group_ids
+            raise RewardServerError(error.server, ids, error.attempt, error.cause, is_refused=is_refused) from error
 
 
 def _ids(groups: Sequence[Group]) -> tuple[str, ...]:
