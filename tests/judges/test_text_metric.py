@@ -1,8 +1,10 @@
+import gc
 import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sacrebleu.metrics.chrf import CHRF
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
@@ -104,6 +106,17 @@ def test_any_text_gets_a_score_from_0_to_10_or_a_status_and_order_does_not_matte
     backward = judge_one(texts[::-1], judge, reference=reference)
     assert forward.scores == backward.scores[::-1]
     assert [score is None for score in forward.scores] == [t is None or not reference.strip() for t in texts]
+
+
+def test_not_every_language_that_a_client_names_stays_in_memory():
+    judge = TextMetricJudge("chrf")
+    judge.judge(
+        [
+            Group("g", TranslationTask("s", "de", f"language {number}", "ref"), (Candidate("0", "a", "a"),))
+            for number in range(200)
+        ]
+    )
+    assert sum(type(thing) is CHRF for thing in gc.get_objects()) < 100
 
 
 def test_build_by_name():

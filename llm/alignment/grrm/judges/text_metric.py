@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Group, Status, Verdict, tiers_of
@@ -90,10 +90,11 @@ class TextMetricJudge:
     metric: str = "chrf"
     round_to_integer: bool = False
     name: str = field(init=False)
-    _by_language: dict[str, SentenceMetric] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.name = self.metric
+        # Of so many languages only: clients of a server may name any.
+        self._metric_for = lru_cache(maxsize=64)(partial(sentence_metric, self.metric))
         self._metric_for("en")  # what is missing or unknown is reported when the judge is built, not at a request
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
@@ -113,8 +114,3 @@ class TextMetricJudge:
         # Rounding in the metric can exceed 100 by an ulp or two.
         score = min(10.0, metric(translation, reference) / 10)
         return float(round(score)) if self.round_to_integer else score
-
-    def _metric_for(self, trg_lang: str) -> SentenceMetric:
-        if trg_lang not in self._by_language:
-            self._by_language[trg_lang] = sentence_metric(self.metric, trg_lang)
-        return self._by_language[trg_lang]
