@@ -1,13 +1,20 @@
-"""A judge over an engine of this process: awake while it judges, asleep afterwards, whatever comes of it."""
+"""Judges of a mixture: engines that are awake only while they judge, and deadlines that keep what was answered."""
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
+from support.completions_server import CompletionsServer
+from support.judged_groups import group_of
 
 from grrm.errors import UserError
-from grrm.inference.judge_sources import PhasedJudge
+from grrm.gqm.groups import Status
+from grrm.inference.judge_sources import PhasedJudge, open_mixture
+from grrm.judges.sources import read_sources
 
 
 class Engine:
@@ -36,3 +43,38 @@ def test_logits_that_are_no_numbers_end_in_a_sentence_and_the_engine_sleeps():
     with pytest.raises(UserError, match=r"judge gqm over 'runs/grrm' failed \(logits are not finite\)"):
         PhasedJudge(SimpleNamespace(name="gqm", judge=fails), engine, "runs/grrm").judge([])
     assert engine.calls == ["wake", "sleep"]
+
+
+def test_replies_that_are_drawn_again_do_not_outlast_the_deadline_and_lose_the_others():
+    def reply(request, number):
+        if "good" in request["prompt"]:
+            return "8"
+        time.sleep(1.5 * (request["temperature"] > 0))  # the second time of drawing it again ends too late
+        return "no score"
+
+    with CompletionsServer(reply) as server:
+        mixture = open_mixture(
+            read_sources([{"judge": "sqm", "urls": [server.url], "model": "judge", "deadline_s": 2.0}])
+        )
+        (verdict,) = mixture.judge([group_of(["good", "bad"])])
+    assert verdict.statuses == (Status.SCORED, Status.JUDGE_TIMEOUT)
+    assert verdict.scores == (8.0, None)
+
+
+def test_replies_end_with_the_caller_of_the_mixture_where_that_is_sooner():
+    released = threading.Event()
+
+    def reply(request, number):
+        if "slow" in request["prompt"]:
+            released.wait(60)
+        return "8"
+
+    with CompletionsServer(reply) as server, ExitStack() as at_the_end:
+        at_the_end.callback(released.set)
+        sources = read_sources([{"judge": "sqm", "urls": [server.url], "model": "judge"}])
+        until = time.monotonic() + 2.0
+        mixture = open_mixture(sources, remaining_s=lambda: max(until - time.monotonic(), 0.0))
+        mixture.judge([group_of(["slow", "quick"])])
+        until = time.monotonic() + 20.0
+        (verdict,) = mixture.judge([group_of(["quick", "first"])])
+    assert verdict.scores == (8.0, 8.0), "the call before has ended, and did not keep the judge"

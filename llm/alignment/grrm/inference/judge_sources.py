@@ -15,9 +15,10 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.exchange import token_from_file
 from grrm.inference.reward_scoring import open_reward_judge
+from grrm.judges.deadline import Deadline
 from grrm.judges.gated import GatedJudge
 from grrm.judges.interface import Judge, OpenedGenerator
-from grrm.judges.mixture import MixtureJudge, Part
+from grrm.judges.mixture import OWN_SHARE, MixtureJudge, Part
 from grrm.judges.registry import open_judge
 from grrm.judges.sources import DEADLINE_S, JudgeSource
 from grrm.judges.spec import Process
@@ -26,7 +27,6 @@ from grrm.rewards.client import RewardClient
 from grrm.rewards.gates import Gates, read_gates
 
 WHICH_MODEL_S = 15.0  # for a server to say which model it has
-OWN_SHARE = 0.95  # of a deadline: a client's own ends first, so that what has been answered by then counts
 
 
 class Sleeper(Protocol):
@@ -94,7 +94,8 @@ def open_mixture(
 
 def _part(source: JudgeSource, host: Host, gates: Gates | None = None) -> Part:
     gates = read_gates(source.gates) if gates is None else gates
-    judge = open_source(source, host)
+    deadline = Deadline()
+    judge = open_source(source, host, deadline.remaining_s)
     return Part(
         GatedJudge(judge, gates) if gates.gates else judge,
         source.title,
@@ -103,15 +104,18 @@ def _part(source: JudgeSource, host: Host, gates: Gates | None = None) -> Part:
         source.seconds,
         source.on_failure == "unscored",
         None if source.fallback is None else _part(source.fallback, host, gates),
+        deadline,
     )
 
 
-def open_source(source: JudgeSource, host: Host = OWN_HOST) -> Judge:
-    """The judge of one source. Raises UserError as `open_mixture` does."""
+def open_source(
+    source: JudgeSource, host: Host = OWN_HOST, remaining_s: Callable[[], float] = lambda: math.inf
+) -> Judge:
+    """The judge of one source; a model on servers has `remaining_s()` seconds. Raises UserError as `open_mixture`."""
     seconds = OWN_SHARE * (source.seconds or DEADLINE_S)
     process = Process(
         source.judge,
-        generator=lambda: _servers(source, seconds) if source.urls else _checkpoint(source, host),
+        generator=lambda: _servers(source, seconds, remaining_s) if source.urls else _checkpoint(source, host),
         reward_model=partial(
             open_reward_judge,
             str(source.model),
@@ -138,7 +142,7 @@ def _explicit_template(source: JudgeSource) -> str | None:
     return source.chat_template if "chat_template" in source.model_fields_set else None
 
 
-def _servers(source: JudgeSource, seconds: float) -> OpenedGenerator:
+def _servers(source: JudgeSource, seconds: float, remaining_s: Callable[[], float]) -> OpenedGenerator:
     return open_servers(
         source.urls,
         source.model,
@@ -149,6 +153,7 @@ def _servers(source: JudgeSource, seconds: float) -> OpenedGenerator:
         deadline_s=seconds,
         read_timeout_s=seconds,
         unanswered="mark",
+        remaining_s=remaining_s,
     )
 
 

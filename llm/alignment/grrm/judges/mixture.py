@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grrm.gqm.groups import Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import joined_spans
-from grrm.judges.deadline import CallThread, DeadlinePassed
+from grrm.judges.deadline import CallThread, Deadline, DeadlinePassed
 from grrm.judges.interface import Judge
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.mixing import counted, failed, mix
 
 logger = logging.getLogger(__name__)
+OWN_SHARE = 0.95  # of a deadline: a client's own ends first, so that what has been answered by then counts
 Answer = tuple[Verdict, PartVerdict]  # a judge's verdict, and the same as a part of the mixture's verdict
 
 
@@ -26,6 +28,8 @@ class Part:
     With `deadline_s` it runs in its own thread, in parallel with the others, and on a timeout its groups are
     JUDGE_TIMEOUT; without, it runs in the caller's thread. If a reward server does not respond they are
     JUDGE_UNREACHABLE.
+
+    `deadline` tells the judge in its thread when its own time ends, a little sooner: what it has by then counts.
 
     `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the group is scored without
     this part, unless the part is `required`: then candidates it did not score have no score.
@@ -38,6 +42,7 @@ class Part:
     deadline_s: float | None = None
     required: bool = False
     fallback: Part | None = None
+    deadline: Deadline = field(default_factory=Deadline)
     _thread: CallThread[list[Verdict]] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -68,7 +73,14 @@ class Part:
             return lambda: _unscored(groups, Status.JUDGE_TIMEOUT)
         if self._thread is None or self.deadline_s is None:
             return lambda: self._ask(groups)
-        wait = self._thread.begin(lambda: self._ask(groups), min(self.deadline_s, seconds))
+        seconds = min(self.deadline_s, seconds)
+        until = time.monotonic() + OWN_SHARE * seconds
+
+        def ask() -> list[Verdict]:
+            with self.deadline.within(until - time.monotonic()):
+                return self._ask(groups)
+
+        wait = self._thread.begin(ask, seconds)
 
         def answers() -> list[Verdict]:
             try:
