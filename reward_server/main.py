@@ -63,7 +63,7 @@ from .settings import LogFormat, LogLevel, Settings, load_settings
     "drain_timeout_s",
     type=float,
     metavar="SECONDS",
-    help="After SIGTERM, to complete accepted requests.  [default: --judge-deadline-s]",
+    help="After SIGTERM, to complete accepted requests.  [default: the judge's deadline]",
 )
 @click.option("--log-file", "--log_file", metavar="FILE", help="Log file, in addition to stderr.")
 @click.option("--log-format", type=click.Choice(get_args(LogFormat)), help="Format of the log.  [default: text]")
@@ -108,6 +108,6 @@ def run(settings: Settings) -> None:
     share_heap()
     with listening(settings) as (listener, token):
         app = RewardApp(settings, build_hosted_judges(settings), token)
-        slowest_s = max(judge_settings.judge_deadline_s for judge_settings in settings.named_judges().values())
+        slowest_s = max(judge_settings.longest_call_s for judge_settings in settings.named_judges().values())
         allowed_s = slowest_s if settings.drain_timeout_s is None else settings.drain_timeout_s
         serve_until_stopped(app, settings, listener, allowed_s)

@@ -57,6 +57,7 @@ def _never() -> bool:
 
 def services_of(judges: Sequence[HostedJudge], settings: Settings, metrics: Metrics) -> dict[str, JudgeService]:
     """The judges by name, each with its manners."""
+    named = settings.named_judges()
     return {
         hosted.name: JudgeService(
             hosted,
@@ -64,7 +65,7 @@ def services_of(judges: Sequence[HostedJudge], settings: Settings, metrics: Metr
             wait_s=settings.judge_wait_s,
             max_groups=settings.max_groups,
             max_text_chars=settings.max_text_chars,
-            hung_after_s=settings.judge_deadline_s if math.isinf(hosted.deadline_s) else hosted.deadline_s,
+            hung_after_s=named.get(hosted.name, settings).longest_call_s,
         )
         for hosted in judges
     }

@@ -14,7 +14,7 @@ from grrm.errors import UserError, first_error, require_known, suggestion
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
-from grrm.judges.sources import MIXTURE
+from grrm.judges.sources import MIXTURE, mixture_sources
 from grrm.judges.spec import Needs
 
 Count = Annotated[int, Field(ge=1)]
@@ -82,7 +82,7 @@ class Settings(HttpSettings):
     default_reward: FiniteFloat = 0.0  # POST /: the reward of an unscored row, neither scaled nor penalised
     score_scale_factor: FiniteFloat = 0.1  # POST /: reward = score * score_scale_factor
     special_tokens: list[str] = list(SPECIAL_TOKENS)  # removed from what PaddleNLP's trainer sends
-    drain_timeout_s: Annotated[FiniteFloat, Field(ge=0)] | None = None  # after SIGTERM; None: judge_deadline_s
+    drain_timeout_s: Annotated[FiniteFloat, Field(ge=0)] | None = None  # after SIGTERM; None: longest_call_s
     max_tokens_in_flight: Count = 2**24  # of requests' bodies together, four bytes being taken for one
     max_groups: Count = 4096
     max_candidates: Count = 256  # per group
@@ -118,6 +118,13 @@ class Settings(HttpSettings):
     def needs(self) -> Needs:
         """The needs of the judge in this process; a mixture sees to its judges itself."""
         return "nothing" if self.judge == MIXTURE else spec_of(self.judge).needs
+
+    @property
+    def longest_call_s(self) -> float:
+        """The longest time that a call of the judge should take: of a mixture that of its slowest judge."""
+        if self.judge != MIXTURE:
+            return self.judge_deadline_s
+        return max(source.longest_s for source in mixture_sources(self.judge_options))
 
     def named_judges(self) -> dict[str, Settings]:
         """The settings of every judge by its name, the default one first: that of `judge`, else the first of `judges`.

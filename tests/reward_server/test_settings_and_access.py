@@ -31,6 +31,14 @@ def test_command_line_overrides_the_file(tmp_path):
     )
 
 
+def test_a_mixture_may_take_as_long_as_its_slowest_judge_and_its_fallback():
+    servers = {"judge": "server", "urls": ["http://127.0.0.1:1"]}
+    slow = servers | {"deadline_s": 1800.0, "fallback": servers | {"deadline_s": 900.0}}
+    settings = Settings(judge="mixture", judge_options={"sources": [{"judge": "chrf"}, slow]})
+    assert settings.longest_call_s == 2700.0
+    assert Settings(judge="gqm", judge_deadline_s=30.0).longest_call_s == 30.0
+
+
 def test_empty_file_means_the_defaults(tmp_path):
     path = tmp_path / "server.yaml"
     path.write_text("# nothing\n")

@@ -90,6 +90,11 @@ class JudgeSource(BaseModel):
         """The deadline of one call; None where the judge computes in the caller's thread."""
         return (self.deadline_s or DEADLINE_S) if self.is_outside else None
 
+    @property
+    def longest_s(self) -> float:
+        """The longest time that it and its fallback should take, those without a deadline too."""
+        return (self.seconds or DEADLINE_S) + (0.0 if self.fallback is None else self.fallback.longest_s)
+
 
 def read_sources(values: Sequence[Mapping[str, Any]], key: str = "reward_sources") -> tuple[JudgeSource, ...]:
     """The judges of a mixture. Raises UserError with all mistakes at once, each with its place in the list."""
