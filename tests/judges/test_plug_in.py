@@ -30,6 +30,9 @@ JUDGES = """
     def away(groups):
         raise ConnectionRefusedError("nobody there")
 
+    def without_file(groups):
+        return open("scores.json").read()
+
     async def late(groups):
         await asyncio.wait_for(asyncio.sleep(60), 0.01)
 
@@ -84,9 +87,17 @@ def test_a_file_is_named_by_its_path(tmp_path, judge):
     assert open_judge(f"{tmp_path}/my_judges.py:fixed").judge(GROUPS)[0].scores == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("name", "status"), [("away", Status.JUDGE_UNREACHABLE), ("late", Status.JUDGE_TIMEOUT)])
-def test_what_cannot_be_asked_leaves_statuses(judge, name, status):
+@pytest.mark.parametrize(
+    ("name", "status", "cause"),
+    [
+        ("away", Status.JUDGE_UNREACHABLE, "ConnectionRefusedError: nobody there"),
+        ("late", Status.JUDGE_TIMEOUT, "TimeoutError"),
+        ("without_file", Status.JUDGE_UNREACHABLE, "No such file or directory: 'scores.json'"),
+    ],
+)
+def test_what_cannot_be_asked_leaves_statuses_and_its_cause_in_the_log(judge, name, status, cause, caplog):
     assert [verdict.statuses for verdict in judge(name).judge(GROUPS)] == [(status,) * 2, (status,) * 3]
+    assert cause in caplog.text
 
 
 def test_a_defect_of_the_function_goes_through(judge):

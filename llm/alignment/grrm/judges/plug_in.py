@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import importlib.util
 import inspect
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.spec import JudgeOptions, Process, read_options
 
+logger = logging.getLogger(__name__)
 JudgeFunction = Callable[..., "Sequence[Verdict] | Awaitable[Sequence[Verdict]]"]
 
 
@@ -42,8 +44,8 @@ class PlugInJudge:
     """Verdicts from `function`, called with all groups of a step and with `options` as keyword arguments.
 
     An async function runs in its own event loop, so it can process all groups concurrently. On OSError, which HTTP
-    libraries raise, its groups are JUDGE_UNREACHABLE, on TimeoutError JUDGE_TIMEOUT; every other exception is a bug of
-    the function and propagates. An answer that does not fit the groups raises ValueError.
+    libraries raise, its groups are JUDGE_UNREACHABLE, on TimeoutError JUDGE_TIMEOUT, and the log has the error; every
+    other exception is a bug of the function and propagates. An answer that does not fit the groups raises ValueError.
     """
 
     function: JudgeFunction
@@ -55,10 +57,11 @@ class PlugInJudge:
         try:
             answer = self.function(groups, **self.options)
             verdicts = list(asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer)
-        except (TimeoutError, asyncio.TimeoutError):
-            return [Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT) for group in groups]
-        except OSError:
-            return [Verdict.unscored(len(group.candidates), Status.JUDGE_UNREACHABLE) for group in groups]
+        except (OSError, asyncio.TimeoutError) as error:
+            logger.warning("judge %s gave no verdict: %s: %s", self.name, type(error).__name__, error)
+            is_late = isinstance(error, TimeoutError | asyncio.TimeoutError)
+            status = Status.JUDGE_TIMEOUT if is_late else Status.JUDGE_UNREACHABLE
+            return [Verdict.unscored(len(group.candidates), status) for group in groups]
         self._check(groups, verdicts)
         return verdicts
 
