@@ -31,7 +31,7 @@ from .openapi import describe
 from .page import JudgeName, JudgesAnswer, Live, PromptsAnswer, load_page
 from .problems import JudgeFailure, RequestProblem, Unfinished
 from .rows import group_rows, rewards_by_row
-from .service import services_of
+from .service import JudgeService
 from .settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class RewardApp(Application):
         )
         metrics.registry.register(JudgeCollector([(judge.name, judge.model, judge.counters) for judge in self.judges]))
         super().__init__(settings, metrics, token, settings.max_tokens_in_flight)
-        self.services = services_of(self.judges, settings, metrics)
+        self.services = {judge.name: JudgeService(judge, settings, metrics) for judge in self.judges}
         self.cache = AnswerCache(
             max_entries=settings.answer_cache_entries,
             max_bytes=settings.answer_cache_bytes,

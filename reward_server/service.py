@@ -55,42 +55,17 @@ def _never() -> bool:
     return False
 
 
-def services_of(judges: Sequence[HostedJudge], settings: Settings, metrics: Metrics) -> dict[str, JudgeService]:
-    """The judges by name, each with its manners."""
-    named = settings.named_judges()
-    return {
-        hosted.name: JudgeService(
-            hosted,
-            metrics,
-            wait_s=settings.judge_wait_s,
-            max_groups=settings.max_groups,
-            max_text_chars=settings.max_text_chars,
-            hung_after_s=named.get(hosted.name, settings).longest_call_s,
-        )
-        for hosted in judges
-    }
-
-
 class JudgeService:
     """Gives every judge the same manners. Those that are not thread-safe are asked in turns, which callers share."""
 
-    def __init__(
-        self,
-        hosted: HostedJudge,
-        metrics: Metrics,
-        *,
-        wait_s: float,
-        max_groups: int,
-        max_text_chars: int,
-        hung_after_s: float,
-    ) -> None:
+    def __init__(self, hosted: HostedJudge, settings: Settings, metrics: Metrics) -> None:
         self.hosted = hosted
         self._metrics = metrics
-        self._wait_s, self._max_text_chars = wait_s, max_text_chars
-        self._turns = Turns(self._judge_checked, hosted.when_idle, max_groups, self._waited)
+        self._wait_s, self._max_text_chars = settings.judge_wait_s, settings.max_text_chars
+        self._turns = Turns(self._judge_checked, hosted.when_idle, settings.max_groups, self._waited)
         self._canary = _canary(hosted)
         self._has_answered = False
-        self._hung_after_s = hung_after_s
+        self._hung_after_s = settings.named_judges().get(hosted.name, settings).longest_call_s
         self._calls_began_s: dict[object, float] = {}  # of the calls under way
         self._longest_call_s: float | None = None
         self._lock = threading.Lock()
