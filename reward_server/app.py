@@ -24,7 +24,7 @@ from .answer_cache import AnswerCache
 from .application import Application, json_response
 from .bodies import client_has_gone, deadline_of_request, parse, read_json_body, rows_limits, score_limits
 from .hosting import HostedJudge
-from .limits import check_group_sizes, check_pairs, check_rows, check_score_request, check_tasks
+from .limits import check_pairs, check_rows, check_score_request, check_tasks
 from .logs import name_request
 from .metrics import JudgeCollector, Metrics
 from .openapi import describe
@@ -98,7 +98,6 @@ class RewardApp(Application):
             return _rows_failure(LENGTHS_DIFFER, len(rows.tgt))
         check_rows(rows, self.settings)
         row_groups = group_rows(rows, self._extract, self.settings.special_tokens)
-        check_group_sizes([len(members) for members in row_groups.rows], self.settings)
         check_tasks(
             ((f"tgt[{rows[0]}]", group.task) for rows, group in zip(row_groups.rows, row_groups.groups, strict=True)),
             self.hosted.check_task,

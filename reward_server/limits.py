@@ -7,6 +7,7 @@ it is refused.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -67,8 +68,11 @@ def check_score_request(request: ScoreRequest, settings: Settings) -> None:
 
 
 def check_rows(request: RowsRequest, settings: Settings) -> None:
-    """Raises RequestProblem 422 when there are too many rows, or a prompt or label is too long."""
+    """Raises RequestProblem 422 when there are too many rows or groups of them, or a text or a group is too long."""
     _check_count(len(request.src), settings.max_rows, "src", "rows")
+    sizes = Counter(zip(request.src, request.tgt, strict=True)).values()
+    _check_count(len(sizes), settings.max_groups, "src", "different prompts")
+    _check_count(max(sizes, default=0), settings.max_candidates, "src", "rows of one prompt")
     for name, texts in (("src", request.src), ("tgt", request.tgt)):
         for row, text in enumerate(texts):
             if len(text) > settings.max_text_chars:
@@ -82,12 +86,6 @@ def overlong(group: Group, max_chars: int) -> dict[int, Status]:
         for index, candidate in enumerate(group.candidates)
         if len(candidate.response) > max_chars or len(candidate.translation or "") > max_chars
     }
-
-
-def check_group_sizes(sizes: Sequence[int], settings: Settings) -> None:
-    """Raises RequestProblem 422 when rows make too many groups or too large a one."""
-    _check_count(len(sizes), settings.max_groups, "src", "different prompts")
-    _check_count(max(sizes, default=0), settings.max_candidates, "src", "rows of one prompt")
 
 
 def check_pairs(groups: Iterable[Iterable[object]], max_pairs: int, field: str) -> None:
