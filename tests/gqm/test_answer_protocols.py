@@ -139,6 +139,9 @@ def test_a_verifier_says_one_word(text, says):
     ("text", "says"),
     [
         ("<think>true</think> False", False),
+        ("<think>The true Answer: 4. The model's Answer: 5.</think>\nFalse", False),
+        ("Is the Answer: true? No.</think>\n\nAnswer: False", False),
+        ("<think>The model's Answer: true", RejectReason.EMPTY),
         ("False alarm. Answer: True", True),
         ("Answer: False Answer: True", False),
         ("True", RejectReason.EMPTY),

@@ -55,12 +55,18 @@ def leaves_its_tag(text: str) -> bool:
 def parse_verification(text: str, think: bool = False) -> bool | Rejection:
     """The answer in a verifier's reply: True or False, read as whole words in any case.
 
-    Of a model that thinks, only what follows `Answer:` up to the next one counts, or what follows `</think>`. A word
-    that is negated (`not at all true`, `cannot be true`) counts for the other one. A reply with neither word, with
-    both, or with one in doubt (`hardly true`, a negation further off in the clause of `true`) is rejected. Never
+    Of a model that thinks, only what is behind `</think>` counts, and of that what follows `Answer:` up to the next
+    one; without `</think>` there must be one, and no `<think>`.
+
+    A word that is negated (`not at all true`, `cannot be true`) counts for the other one. A reply with neither word,
+    with both, or with one in doubt (`hardly true`, a negation further off in the clause of `true`) is rejected. Never
     raises.
     """
-    said = _conclusion(text) if think else text
+    said = text
+    if think:
+        _, closing, behind = text.rpartition("</think>")
+        is_thought = not closing and "<think>" in text
+        said = "" if is_thought else _conclusion(behind) or (behind if closing else "")
     if not said.strip():
         return Rejection(RejectReason.EMPTY, text.strip()[-80:])
     values = set(_values(said))
