@@ -53,6 +53,12 @@ def test_a_severity_without_errors_costs_nothing():
     assert parse_errors("No errors found.", TEXT) == parse_errors("No errors。", TEXT) == MarkedErrors(10.0, ())
 
 
+def test_errors_that_a_model_thinks_of_are_not_marked():
+    assert parse_errors('<think>\nMajor: "Haus"?\nno, it is right.\n</think>\nminor: "alt"', TEXT).spans == (
+        ErrorSpan(27, 30, "minor"),
+    )
+
+
 def test_a_correction_behind_the_wrong_words_does_not_hide_them():
     assert parse_errors('major: "der" should be "das"', TEXT).spans == (ErrorSpan(13, 16, "major"),)
     assert parse_errors("minor: 'der 'Haus' Test'", "der 'Haus' Test").spans == (ErrorSpan(0, 15, "minor"),)

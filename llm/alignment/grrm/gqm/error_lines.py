@@ -56,12 +56,13 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
     the translation, or none, lower the score and mark nothing.
 
     Both an error and the line that there are none, or neither, is no verdict. Nor is a severity with nothing behind it,
-    or with quoted words that it is not tied to. `exact` rejects other lines, too, which `tolerant` passes over, such as
-    `critical: none` where there are errors.
+    or with quoted words that it is not tied to. Thoughts up to `</think>` do not count.
+
+    `exact` rejects other lines, too, which `tolerant` passes over, such as `critical: none` where there are errors.
     """
     errors: list[tuple[str, str]] = []
     says_none = has_severity_without = False
-    for line in filter(None, map(str.strip, reply.splitlines())):
+    for line in filter(None, map(str.strip, reply.rpartition("</think>")[2].splitlines())):
         error = _LINE.fullmatch(line)
         is_without = error is not None and _NOTHING.fullmatch(error[2]) is not None
         if _NONE.fullmatch(line):
