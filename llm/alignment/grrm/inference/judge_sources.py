@@ -111,7 +111,7 @@ def _part(source: JudgeSource, host: Host, gates: Gates | None = None) -> Part:
 def open_source(
     source: JudgeSource, host: Host = OWN_HOST, remaining_s: Callable[[], float] = lambda: math.inf
 ) -> Judge:
-    """The judge of one source; a model on servers has `remaining_s()` seconds. Raises UserError as `open_mixture`."""
+    """The judge of one source; its servers have `remaining_s()` seconds. Raises UserError as `open_mixture`."""
     seconds = OWN_SHARE * (source.seconds or DEADLINE_S)
     process = Process(
         source.judge,
@@ -123,7 +123,9 @@ def open_source(
             own_process=host.is_own,
             dtype=host.dtype,
         ),
-        client=lambda: RewardClient(source.urls, token=token_of(source), read_timeout_s=seconds, deadline_s=seconds),
+        client=lambda: RewardClient(
+            source.urls, token=token_of(source), read_timeout_s=seconds, deadline_s=seconds, remaining_s=remaining_s
+        ),
         model=source.model,
         served_model=lambda: (
             served_model(source.urls, min(seconds, WHICH_MODEL_S), token_of(source)) if source.urls else None

@@ -29,7 +29,7 @@ class Part:
     JUDGE_TIMEOUT; without, it runs in the caller's thread. If a reward server does not respond they are
     JUDGE_UNREACHABLE.
 
-    `deadline` tells the judge in its thread when its own time ends, a little sooner: what it has by then counts.
+    `deadline` tells the judge in its thread when its time ends, a little before `deadline_s`: what it has then counts.
 
     `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the group is scored without
     this part, unless the part is `required`: then candidates it did not score have no score.
@@ -73,14 +73,13 @@ class Part:
             return lambda: _unscored(groups, Status.JUDGE_TIMEOUT)
         if self._thread is None or self.deadline_s is None:
             return lambda: self._ask(groups)
-        seconds = min(self.deadline_s, seconds)
-        until = time.monotonic() + OWN_SHARE * seconds
+        until = time.monotonic() + min(OWN_SHARE * self.deadline_s, seconds)
 
         def ask() -> list[Verdict]:
             with self.deadline.within(until - time.monotonic()):
                 return self._ask(groups)
 
-        wait = self._thread.begin(ask, seconds)
+        wait = self._thread.begin(ask, min(self.deadline_s, seconds))
 
         def answers() -> list[Verdict]:
             try:
@@ -171,8 +170,8 @@ def _mixed(answers: Sequence[Answer]) -> Verdict:
 
 
 def _timed_out(verdict: Verdict) -> Verdict:
-    """`verdict`, or JUDGE_TIMEOUT throughout where one of its parts was not done."""
-    is_done = not any(Status.JUDGE_TIMEOUT in part.statuses for part in verdict.parts)
+    """`verdict`, or JUDGE_TIMEOUT throughout where one of its parts was not done, or its server not in time."""
+    is_done = all({Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}.isdisjoint(part.statuses) for part in verdict.parts)
     return verdict if is_done else Verdict.unscored(len(verdict.statuses), Status.JUDGE_TIMEOUT)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -92,8 +93,9 @@ class RowsCall(Call[list[float]]):
 class RewardClient:
     """Client of one reward server or of a pool of equal ones; thread-safe.
 
-    Requests have `groups_per_request` groups; `judge` names one of the server's judges, by default its first.
-    `settings` are those of `HttpClient`, which says what is retried. Raises UserError on settings that cannot work.
+    Requests have `groups_per_request` groups; `judge` names one of the server's judges, by default its first. A call
+    takes at most `remaining_s()` seconds. `settings` are those of `HttpClient`, which says what is retried. Raises
+    UserError on settings that cannot work.
     """
 
     def __init__(
@@ -103,12 +105,14 @@ class RewardClient:
         protocol: Literal["grrm", "paddlenlp"] = "grrm",
         judge: str | None = None,
         groups_per_request: int = 64,
+        remaining_s: Callable[[], float] = lambda: math.inf,
         **settings: Any,
     ) -> None:
         if protocol not in ("grrm", "paddlenlp"):
             raise UserError(f"reward server protocol {protocol!r} is unknown: use 'grrm' or 'paddlenlp'")
         check_positive("reward server", "groups_per_request", groups_per_request)
         self.protocol, self.judge, self.groups_per_request = protocol, judge, groups_per_request
+        self._remaining_s = remaining_s
         self.http = HttpClient(
             urls, "reward server", "/readyz" if protocol == "grrm" else "/", **{**_DEFAULTS, **settings}
         )
@@ -163,7 +167,7 @@ class RewardClient:
 
     def _ask_all(self, calls: Sequence[Call[T]]) -> list[T]:
         try:
-            return self.http.ask_all(calls, time.monotonic() + self.http.deadline_s)
+            return self.http.ask_all(calls, time.monotonic() + min(self.http.deadline_s, self._remaining_s()))
         except NoAnswer as error:
             is_refused = error.failure is Failure.REFUSED
             ids = error.call.group_ids
