@@ -18,7 +18,8 @@ _NOISE = re.compile(r"points?|[:\[\]*|']")
 _NOISE_COMPAT = re.compile(r"points?|[:\[*|']")
 _TOLERANT = re.compile(
     r"total\s+score(?P<between>[\s:=*_`~|'\"\[({$\\]*(?:(?:is|boxed)[\s*_`{]*)?)"
-    r"(?P<total>[-+]?[0-9]+(?:\.[0-9]+)?)(?![\w%])"
+    r"(?:\(?[0-9.]+(?:\s*[-+−×*]\s*[0-9.]+)+\)?\s*=\s*)?"  # a sum of points, before what it comes to
+    r"(?P<total>[-+]?[0-9]+(?:\.[0-9]+)?)(?![\w%]|\.[0-9]|[^\S\n]*[-+−–×=][^\S\n]*[0-9])"
     r"(?:[\s*_`~|'\"\])}$]*(?:/|out\s+of)\s*(?P<whole>[0-9]+(?:\.[0-9]+)?))?",
     re.IGNORECASE,
 )
@@ -56,7 +57,7 @@ def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
 
     `exact` reads the number after the last `Total Score`, or the whole text without one: points, colons, brackets,
     bars, asterisks and apostrophes are ignored, as is what follows a slash. `tolerant` also reads a mark in another
-    case, full-width forms, text after the number.
+    case, full-width forms, text after the number, and what a sum of points comes to.
 
     Either refuses a total that is negative or no finite number, and one that is not of 10. `compat` reads as the
     original, which stumbles over a closing bracket, and refuses only what no verdict can carry. Never raises because of
