@@ -133,6 +133,7 @@ def test_an_answer_cannot_leave_its_tag():
         ("neither true nor false", RejectReason.MALFORMED_ANSWER),
         ("untrue", RejectReason.MALFORMED_ANSWER),
         ("True or False?", RejectReason.MALFORMED_ANSWER),
+        ("Is the answer true? No.", RejectReason.MALFORMED_ANSWER),
         ("yes", RejectReason.MALFORMED_ANSWER),
         (" ", RejectReason.EMPTY),
     ],

@@ -77,10 +77,11 @@ def parse_verification(text: str, think: bool = False) -> bool | Rejection:
 def _values(said: str) -> Iterator[bool | None]:
     """Yield the value of each `true` and `false`, None where that is in doubt."""
     distance, is_hedged = math.inf, False  # words, but for fillers, since the clause's last negation
-    for word in map(str.lower, _WORD.findall(said)):
+    words = [word.lower() for word in _WORD.findall(said)]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
         if word in ("true", "false"):
             is_negated = distance <= 1
-            in_doubt = is_hedged or (word == "true" and 1 < distance < math.inf)
+            in_doubt = is_hedged or following == "?" or (word == "true" and 1 < distance < math.inf)
             yield None if in_doubt else (word == "true") is not is_negated
         if word in _CLAUSE_ENDS or word in ("true", "false"):
             distance, is_hedged = math.inf, False
