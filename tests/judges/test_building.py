@@ -1,12 +1,15 @@
+import sys
+
 import pytest
 from support.judged_groups import ModelOf, by_length, group_of, judge_over, shown_in
+from support.text_models import TextModel
 
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Status
 from grrm.judges.generative import first_prompts
 from grrm.judges.gqm import GQMJudge, GQMOptions
-from grrm.judges.interface import OpenedGenerator
+from grrm.judges.interface import GeneratedText, OpenedGenerator
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.registry import spec_of
 from grrm.judges.spec import read_options
@@ -158,6 +161,20 @@ def test_verdict_without_the_longest_candidates_is_remembered():
     for _ in range(2):
         assert judge.judge([group_of(["a", "x" * 3000, "bb"])])[0].scores == (1.0, None, 2.0)
     assert len(model.prompts) == 1
+
+
+def test_the_longest_are_left_out_where_only_the_server_knows_the_limit_of_prompts():
+    def reply(prompt):
+        return GeneratedText("", "too_long", 0) if "x" * 100 in prompt else "A: 3, B: 7"
+
+    texts = ["one", "x" * 200, "two", "x" * 100, "x" * 200]
+    for options in ({}, {"show_copies": True}):
+        verdict = judged(TextModel(reply), texts, prompt_length=sys.maxsize, **options)
+        assert verdict.scores == (3.0, None, 7.0, None, None)
+        assert [verdict.statuses[i] for i in (1, 3, 4)] == [Status.TOO_LONG] * 3
+    assert set(judged(TextModel(reply), texts, prompt_length=sys.maxsize, too_long="refuse").statuses) == {
+        Status.TOO_LONG
+    }
 
 
 def test_group_that_does_not_fit_with_two_candidates_is_too_long_as_a_whole():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -109,8 +110,8 @@ class GroupPrompt:
 class GQMJudge(GeneratorJudge):
     """Scores groups with a generative group judge (GRRM) behind `generator`; itself behind `DistinctJudge`.
 
-    If a prompt is too long, copies are left out first. Texts are never truncated. More than `max_candidates` are
-    TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE.
+    If a prompt is too long, by our count or to the generator, copies are left out first. Texts are never truncated.
+    More than `max_candidates` are TOO_MANY_CANDIDATES, fewer than two distinct ones SINGLE_CANDIDATE.
 
     Replies that are unparsable after all retries are JUDGE_UNPARSABLE, those that a generator marks as failed
     JUDGE_TIMEOUT or JUDGE_UNREACHABLE; the verdict's `analysis` is the last reply in full. A verdict depends on the
@@ -126,14 +127,22 @@ class GQMJudge(GeneratorJudge):
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group, order kept, from one batch of prompts (and one more per round of retries)."""
         plans = [self.plan(group) for group in groups]
-        unblocked = [i for i, plan in enumerate(plans) if plan.prompt is not None]
-        replies = ask(self.generator, [self._question(plans[i]) for i in unblocked], self.sampling, self.metrics)
-        if self.options.score_reading != "text":
-            replies = self._read_again([plans[i].prompt or "" for i in unblocked], replies)
-        verdicts = [_blocked_verdict(group, plan) for group, plan in zip(groups, plans, strict=True)]
-        for i, reply in zip(unblocked, replies, strict=True):
-            verdicts[i] = _verdict_of_reply(groups[i], plans[i].distinct, reply)
-        return verdicts
+        pending = [i for i, plan in enumerate(plans) if plan.prompt is not None]
+        replies: dict[int, Reply[ScoredTiers]] = {}
+        while pending:
+            answers = ask(self.generator, [self._question(plans[i]) for i in pending], self.sampling, self.metrics)
+            if self.options.score_reading != "text":
+                answers = self._read_again([plans[i].prompt or "" for i in pending], answers)
+            replies.update(zip(pending, answers, strict=True))
+            size = len if self.prompt_length == sys.maxsize else self.size
+            refused = [i for i in pending if replies[i].parsed is Status.TOO_LONG]
+            shorter = {i: plan for i in refused if (plan := self._shorter(groups[i], plans[i], size)) is not None}
+            pending = [i for i, plan in shorter.items() if plan.prompt is not None]
+            plans = [shorter.get(i, plan) for i, plan in enumerate(plans)]
+        return [
+            _verdict_of_reply(group, plan.distinct, replies[i]) if i in replies else _blocked_verdict(group, plan)
+            for i, (group, plan) in enumerate(zip(groups, plans, strict=True))
+        ]
 
     def _read_again(self, prompts: Sequence[str], replies: list[Reply[ScoredTiers]]) -> list[Reply[ScoredTiers]]:
         """The replies with expected scores in the place of the written ones, and the ranking that these imply."""
@@ -155,14 +164,19 @@ class GQMJudge(GeneratorJudge):
         Raises what `gqm_prompt` raises on an unknown language or prompt type.
         """
         size = cache(self.size)
-        complete = plan = self._prompt(group, each_by_itself(group), size)
-        if plan.blocked is Status.TOO_LONG:
-            complete = plan = self._prompt(group, dedup_texts(group), size)
-        while plan.blocked is Status.TOO_LONG:
-            if self.options.too_long == "refuse" or len(plan.distinct.texts) == 2:
-                return GroupPrompt(None, complete.distinct, Status.TOO_LONG)
-            plan = self._prompt(group, without_longest(plan.distinct, size), size)
-        return plan
+        plan: GroupPrompt | None = self._prompt(group, each_by_itself(group), size)
+        while plan is not None and plan.blocked is Status.TOO_LONG:
+            plan = self._shorter(group, plan, size)
+        return plan or GroupPrompt(None, dedup_texts(group), Status.TOO_LONG)
+
+    def _shorter(self, group: Group, plan: GroupPrompt, size: Callable[[str], int]) -> GroupPrompt | None:
+        """The prompt without copies, else without the longest translation; None where neither can be left out."""
+        distinct = plan.distinct
+        if len(set(distinct.texts)) < len(distinct.texts):
+            return self._prompt(group, dedup_texts(group), size)
+        if self.options.too_long == "refuse" or len(distinct.texts) == 2:
+            return None
+        return self._prompt(group, without_longest(distinct, size), size)
 
     def _prompt(self, group: Group, distinct: DistinctCandidates, size: Callable[[str], int]) -> GroupPrompt:
         if len(set(distinct.texts)) < 2:
@@ -218,10 +232,9 @@ def _tier_scores(ranking: Sequence[Sequence[int]], n_candidates: int) -> tuple[f
 
 
 def _blocked_verdict(group: Group, plan: GroupPrompt) -> Verdict:
-    """The verdict of a group that is not asked about; for one that is, the state before its reply."""
-    return expand_to_duplicates(
-        group, plan.distinct, [plan.blocked or Status.JUDGE_UNPARSABLE] * len(plan.distinct.texts)
-    )
+    """The verdict of a group that is not asked about."""
+    assert plan.blocked is not None
+    return expand_to_duplicates(group, plan.distinct, [plan.blocked] * len(plan.distinct.texts))
 
 
 def _verdict_of_reply(group: Group, distinct: DistinctCandidates, reply: Reply[ScoredTiers]) -> Verdict:
