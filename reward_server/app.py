@@ -13,7 +13,6 @@ from flask import Response, g
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from grrm import __version__
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
 from grrm.rewards.messages import Problem, ScoreRequest, WireCandidate
@@ -169,7 +168,7 @@ class RewardApp(Application):
 
     def get_openapi(self) -> Response:
         """The requests and answers of this server, as an OpenAPI document."""
-        return json_response(describe("paddle-grrm reward server", __version__, needs_token=self.token is not None))
+        return json_response(describe(needs_token=self.token is not None))
 
     def _read_score_request(self) -> tuple[HostedJudge, ScoreRequest, list[TranslationTask], bytes]:
         """The judge that is asked, the request and its tasks, checked, and what tells its body from others."""

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from grrm import __version__
 from grrm.http_client.exchange import DEADLINE_HEADER
 from grrm.rewards.messages import PartialAnswer, Problem, ScoreAnswer, ScoreRequest
 from grrm.rewards.rows_protocol import RowsAnswer, RowsRequest
@@ -33,7 +34,7 @@ REFUSALS = {
 OF_BODIES = ("400", "401", "409", "413", "415", "422", "500", "503")
 
 
-def describe(title: str, version: str, *, needs_token: bool) -> dict[str, Any]:
+def describe(*, needs_token: bool) -> dict[str, Any]:
     """An OpenAPI 3.1 document of all routes."""
     # Of the answers too the schema is what the client checks them by.
     pairs, definitions = models_json_schema(
@@ -53,7 +54,7 @@ def describe(title: str, version: str, *, needs_token: bool) -> dict[str, Any]:
     score["parameters"] = prompts["parameters"] = [deadline]
     document: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": title, "version": version},
+        "info": {"title": "paddle-grrm reward server", "version": __version__},
         "paths": {
             "/": {"get": _plain("The page to try the judge by hand", "text/html"), "post": rows},
             "/v1/score": {"post": score},
