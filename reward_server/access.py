@@ -27,8 +27,12 @@ def read_token(token_file: str | None, token_env: str | None) -> str | None:
 
 
 def is_authorized(header: str | None, token: str) -> bool:
-    """True if an Authorization header carries `token`; takes the same time for every wrong one."""
-    return hmac.compare_digest((header or "").encode(), f"Bearer {token}".encode())
+    """True if an Authorization header carries `token`, its scheme in any case (RFC 9110, section 11.1).
+
+    It takes the same time for every wrong token.
+    """
+    scheme, _, credentials = (header or "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(credentials.encode(), token.encode())
 
 
 def allowed_hosts(bound_to: str, configured: Sequence[str]) -> Callable[[str | None], bool]:

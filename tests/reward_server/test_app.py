@@ -51,6 +51,12 @@ def test_every_route_but_liveness_asks_for_the_token(header):
     assert judge.calls == []
 
 
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+def test_the_token_is_accepted_whatever_the_case_of_its_scheme(scheme):
+    client = make_client(token="secret")
+    assert client.get("/metrics", headers={"Authorization": f"{scheme} secret"}).status_code == 200
+
+
 def test_readiness_follows_the_judge():
     state = {"broken": True}
     judge = RecordingJudge(lambda: fail() if state["broken"] else None)
