@@ -42,8 +42,7 @@ FREE_PORTS: dict[str, str] = {}
 EXECUTED_HEADS = ("grrm doctor", "grrm data", "grrm plan", "grrm eval ranking", "grrm replay")
 EXECUTED_HEADS += ("grrm report", "grrm export", "grrm rank sampled", "grrm rank x2x_sampled", "cat", "for")
 EXECUTED_HEADS += ("grrm rank answers.parquet --judge answer", "kill")
-CHECKED_HEADS = ("python3 -m venv", "source", "pip install", "hf download")
-CHECKED_HEADS += (".venv-comet/bin/pip install", ".venv-bleurt/bin/pip install")
+CHECKED_HEADS = ("python3 -m venv", "source", "pip install", "hf download", "grrm scorer install")
 
 
 def on_one_process(words: list[str]) -> list[str]:
