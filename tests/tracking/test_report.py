@@ -202,6 +202,19 @@ def test_rewards_of_language_pairs_are_columns_where_there_are_several(tmp_path)
     assert survey.pair_rewards()["pair/en-de/reward_mean"][0] == [1, 2]
 
 
+def test_a_step_without_a_reward_in_a_language_pair_is_left_out_of_its_column(tmp_path):
+    run = write_long_run(tmp_path, steps=2)
+    path = run / "rollouts/rollouts-rank000.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in records:
+        if (record["step"], record["trg_lang"]) == (1, "de"):
+            for candidate in record["candidates"]:
+                candidate |= {"status": "judge_timeout", "score": None, "reward": None, "advantage": None}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    columns = survey_run(run).pair_rewards()
+    assert [columns[f"pair/en-{to}/reward_mean"][0] for to in ("de", "zh")] == [[2], [1, 2]]
+
+
 def test_a_long_run_fits_into_five_megabytes_and_every_rule_has_its_groups(tmp_path):
     run = write_long_run(tmp_path, **LONG_RUN)
     page = render(report_data([run], 2000))

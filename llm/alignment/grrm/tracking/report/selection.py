@@ -120,7 +120,8 @@ def survey_run(run: Path) -> Survey:
 def _survey_trained(survey: Survey, key: GroupKey, record: Mapping[str, Any], judges: Mapping[str, Scores]) -> None:
     rewards = [candidate["reward"] for candidate in record["candidates"] if candidate["reward"] is not None]
     survey.spreads[key] = max(rewards) - min(rewards) if rewards else 0.0
-    survey.rewards.setdefault((f"{record['src_lang']}-{record['trg_lang']}", key[0]), []).extend(rewards)
+    if rewards:
+        survey.rewards.setdefault((f"{record['src_lang']}-{record['trg_lang']}", key[0]), []).extend(rewards)
     tau = agreement(record, judges)
     if tau is not None:
         n_distinct = len({candidate["translation"] for candidate in record["candidates"]})
