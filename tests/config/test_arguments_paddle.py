@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from paddlenlp.trainer import TrainingArguments
+from paddlenlp.trainer import Trainer, TrainingArguments
+from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig, load_config
 from grrm.config.key import By, keys_of
@@ -53,6 +54,13 @@ def test_keys_of_paddlenlp_are_those_of_the_installed_version(config):
             assert keys[field.name].default == field.default, field.name
     honoured = {name for name, key in keys.items() if key.support.by is By.TRAINER}
     assert honoured <= {field.name for field in dataclasses.fields(TrainingArguments)}
+
+
+@pytest.mark.parametrize("name", typing.get_args(keys_of(RLConfig)["optim"].hint))
+def test_every_optimizer_is_one_that_paddlenlp_builds(name):
+    args = SimpleNamespace(optim=OptimizerNames(name), adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8)
+    optimizer, _ = Trainer.get_optimizer_cls_and_kwargs(args)
+    assert "Adam" in optimizer.__name__
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class OptimizerConfig(Section):
     num_cycles: float = key(0.5, "cycles of the cosine schedule", by=TRAINER)
     lr_end: float = key(1e-7, "final learning rate of the polynomial schedule", by=TRAINER)
     power: float = key(1.0, "exponent of the polynomial schedule", by=TRAINER)
-    optim: Literal["adamw", "adafactor", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
+    optim: Literal["adamw", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
         "adamw", "the optimizer", by=TRAINER
     )
     weight_decay: float = key(0.0, "weight decay per step, times the learning rate", by=TRAINER)
