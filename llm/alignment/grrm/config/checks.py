@@ -34,7 +34,6 @@ class Launch:
     world_size: int = 1
 
 
-_SFT_METRICS = ("eval_loss",)
 _PAIR_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_margin")
 _REWARD_MODEL_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_correlation")
 
@@ -162,7 +161,9 @@ def check_sft(config: SFTConfig, explicit: Set[str], problems: Problems) -> None
         problems.add("give either model_name_or_path, to go on from a model, or init_from_config, to start anew.")
     elif config.init_from_config and not config.tokenizer_name_or_path:
         problems.add("init_from_config needs tokenizer_name_or_path; give the folder of the tokenizer.")
-    _check_held_out(config, _SFT_METRICS, problems)
+    if config.minimum_eval_times and config.evaluation_strategy != "steps":
+        problems.add("minimum_eval_times lowers eval_steps; set evaluation_strategy: steps, or remove the key.")
+    _check_held_out(config, ("eval_loss",), problems)
     if "stage3" in config.sharding and _evaluates(config):
         problems.add("sharding stage3 leaves no whole weights to evaluate on any rank; use stage1, or do not evaluate.")
 
