@@ -78,7 +78,7 @@ def test_a_resumed_run_evaluates_and_chooses_as_if_it_had_never_stopped(world: T
         assert state["best_model_checkpoint"].endswith(f"checkpoint-{values.index(max(values)) + 1}")
 
 
-def test_rows_without_references_are_told_once_and_choose_no_checkpoint(
+def test_rows_without_references_are_told_once(
     world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     train(arguments(world, tmp_path, references=False, reward_judge="consensus"))
@@ -86,8 +86,23 @@ def test_rows_without_references_are_told_once_and_choose_no_checkpoint(
     assert len(found) == 3
     assert not [name for name in found[0] if "chrf" in name or "alarm" in name]
     assert capfd.readouterr().err.count("there can be no alarm of reward hacking: 0 of 12 held-out rows have a") == 1
-    with pytest.raises(UserError, match=r"metric_for_best_model is bleu, but no row of '.*' has a reference"):
-        train(arguments(world, tmp_path / "other", references=False, metric_for_best_model="bleu"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metric_for_best_model": "bleu"}, r"metric_for_best_model is bleu, but no row of '.*' has a reference"),
+        ({"eval_datasets": "null", "held_out": "2"}, r"few.jsonl' has too few rows to hold some out: give eval_datas"),
+    ],
+)
+def test_rows_that_cannot_be_evaluated_as_asked_are_told_before_a_model_is_loaded(
+    world: TinyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
+) -> None:
+    monkeypatch.setattr(rl_run, "load_part", lambda *_: pytest.fail("a model was loaded"))
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(world.rl_data.read_text().splitlines(keepends=True)[:5]))
+    with pytest.raises(UserError, match=message):
+        train(arguments(world, tmp_path, references=False, train_datasets=str(few), **changes))
 
 
 def test_a_run_is_evaluated_before_its_first_step_and_after_its_last_as_well(world: TinyWorld, tmp_path: Path) -> None:

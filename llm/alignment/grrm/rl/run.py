@@ -61,6 +61,7 @@ def train(config: RLConfig) -> None:
     servers_s = 2 * config.rollout_deadline_s if config.rollout_servers else 0.0  # an evaluation samples in two ways
     ranks = DataRanks.of(args, timeout_s=LONGEST_PHASE_S + calls * config.reward_deadline_s + servers_s)
     prompts, held_out_prompts = read_rows(config, tokenizer)
+    check_held_out(config, held_out_prompts)
     plan = batch_plan(config, ranks.size, len(prompts))
     args.per_device_train_batch_size = plan.micro_batch_rows
     args.gradient_accumulation_steps = plan.micro_batches_per_update
@@ -156,26 +157,26 @@ def check_rl_state(checkpoint: Path | None, state: dict[str, Any]) -> None:
         )
 
 
-def build_held_out(
-    config: RLConfig, prompts: Sequence[PromptItem], sampler: BatchSampler, state: dict[str, Any]
-) -> HeldOut | None:
-    """Evaluation of `prompts` during training, restored from a checkpoint's `state`; None without any.
-
-    Raises UserError where evaluations are asked for without rows, and where the best checkpoint is selected by a metric
-    for which there are no references.
-    """
+def check_held_out(config: RLConfig, prompts: Sequence[PromptItem]) -> None:
+    """Raises UserError for evaluations without `prompts`, and where none has a reference to choose a checkpoint by."""
     if not prompts and config.evaluation_strategy != "no":
         raise UserError(f"'{config.train_datasets}' has too few rows to hold some out: give eval_datasets")
-    if not prompts:
-        return None
-    has_references = not config.use_rule_reward  # which reads a ground truth there
     best = (best_metric(config) or "").removesuffix(GREEDY)
-    if best in TEXT_METRICS and not any(has_reference(item.task) for item in prompts):
+    if prompts and best in TEXT_METRICS and not any(has_reference(item.task) for item in prompts):
         rows = config.eval_datasets or config.train_datasets
         raise UserError(
             f"metric_for_best_model is {config.metric_for_best_model}, but no row of '{rows}' has a reference: "
             "name another metric or give rows with references"
         )
+
+
+def build_held_out(
+    config: RLConfig, prompts: Sequence[PromptItem], sampler: BatchSampler, state: dict[str, Any]
+) -> HeldOut | None:
+    """Evaluation of `prompts` during training, restored from a checkpoint's `state`; None without any."""
+    if not prompts:
+        return None
+    has_references = not config.use_rule_reward  # which reads a ground truth there
     decoding = Decoding(config.eval_samples, config.eval_temperature, config.eval_top_p, config.eval_greedy)
     alarm = None
     if config.eval_greedy and has_references:
