@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddle.distributed import fleet
 from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer import DygraphShardingOptimizer
 from paddlenlp.trainer.trainer_utils import get_cosine_schedule_with_warmup
-from support.rl_processes import TinyWorld, entry_command, one_rank, run
+from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run, train_rl
 
 from grrm.errors import UserError
 from grrm.paddlenlp_api.files import logger
@@ -33,6 +33,13 @@ def test_it_rises_over_the_warmup_and_comes_down_to_the_floor():
     assert factors[6] == pytest.approx(0.6)
     assert factors[10] == pytest.approx(0.2)
     assert factors[2:] == sorted(factors[2:], reverse=True)
+
+
+def test_a_run_whose_parts_are_timed_is_resumed(world: TinyWorld, tmp_path, monkeypatch):
+    monkeypatch.setattr("paddlenlp.trainer.plugins.timer._GLOBAL_TIMERS", None)  # and again after the test
+    for steps in ("1", "2"):
+        train_rl(entry_command(world, tmp_path, max_steps=steps, save_steps="1", skip_profile_timer="false"))
+    assert [line["step"] for line in metrics_of(tmp_path)] == [1, 2]
 
 
 @given(st.integers(0, 20), st.integers(1, 100), st.sampled_from([0.25, 0.5, 1.5]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paddlenlp.trainer import Trainer, TrainerCallback, TrainingArguments
+from paddlenlp.trainer.plugins.timer import get_timers
 from paddlenlp.trainer.trainer_utils import IntervalStrategy
 from paddlenlp.trainer.unified_checkpoint import UnifiedCheckpointHandler
 from paddlenlp.trainer.unified_checkpoint.load_local import (
@@ -30,6 +31,7 @@ __all__ = [
     "TrainingArguments",
     "UnifiedCheckpointHandler",
     "get_expected_state_dict",
+    "get_timers",
     "load_state_dict",
     "load_unified_checkpoint_locally",
     "load_unified_optimizer_locally",

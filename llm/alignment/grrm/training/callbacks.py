@@ -14,7 +14,7 @@ from paddle.optimizer.lr import LambdaDecay
 
 from grrm.errors import UserError
 from grrm.paddlenlp_api.files import logger
-from grrm.paddlenlp_api.training import IntervalStrategy, TrainerCallback, TrainingArguments
+from grrm.paddlenlp_api.training import IntervalStrategy, TrainerCallback, TrainingArguments, get_timers
 from grrm.rewards.failure_policy import RewardFailure
 
 
@@ -97,6 +97,16 @@ class LogLastStep(TrainerCallback):
         """Ask for a log line at the end."""
         if state.global_step >= state.max_steps and args.logging_strategy == IntervalStrategy.STEPS:
             control.should_log = True
+
+
+class StopReadTimer(TrainerCallback):
+    """Stops PaddleNLP's timer of reading, which it starts again for every batch that a resumed run skips."""
+
+    def on_load_data_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop the timer, if parts of a step are timed."""
+        timers = get_timers()
+        if timers is not None and (timer := timers("read-data")).started_:
+            timer.stop()
 
 
 FILE_NAME = "trainer.log"
