@@ -234,7 +234,11 @@ def test_a_fresh_model_is_that_of_its_seed_and_divides_among_tensor_ranks(world:
     ("settings", "sentence"),
     [
         ({"num_train_epochs": "0.1"}, "10 examples for 0.1 epochs are not one optimizer step"),
-        ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "are not one optimizer step"),
+        ({"per_device_train_batch_size": "16", "dataloader_drop_last": "true"}, "10 examples do not fill one batch"),
+        (
+            {"per_device_train_batch_size": "16", "dataloader_drop_last": "true", "max_steps": "2"},
+            "10 examples do not fill one batch, and dataloader_drop_last leaves the rest out",
+        ),
         ({"prompt_key": "source"}, "line 1 has no key 'source'"),
         ({"train_datasets": "{tmp}/rl.jsonl"}, "line 1 has a task for RL as its 'tgt'; give the file that"),
         ({"train_datasets": "{tmp}/x.parquet"}, "is not of JSON lines, which training reads"),

@@ -131,12 +131,17 @@ def _batches_of_epoch(settings: LengthConfig, data_ranks: int, n_examples: int) 
 def supervised_steps(settings: LengthConfig, data_ranks: int, n_examples: int) -> int:
     """`max_steps`, or the optimizer steps in `num_train_epochs`, counted as Trainer counts them.
 
-    Raises UserError when that is not a single step.
+    Raises UserError when that is not a single step, or an epoch not a single batch.
     """
+    n_batches, epochs = _batches_of_epoch(settings, data_ranks, n_examples), settings.num_train_epochs
+    if not n_batches:
+        raise UserError(
+            f"{n_examples} examples do not fill one batch, and dataloader_drop_last leaves the rest out: add data, "
+            "lower per_device_train_batch_size or set dataloader_drop_last: false"
+        )
     if settings.max_steps > 0:
         return int(settings.max_steps)
-    n_batches, epochs = _batches_of_epoch(settings, data_ranks, n_examples), settings.num_train_epochs
-    steps = int(max(n_batches // settings.gradient_accumulation_steps, 1) * epochs) if n_batches else 0
+    steps = int(max(n_batches // settings.gradient_accumulation_steps, 1) * epochs)
     if steps < 1:
         raise UserError(
             f"{n_examples} examples for {epochs:g} epochs are not one optimizer step: add data, lower "
