@@ -120,7 +120,7 @@ def test_no_text_and_too_small_a_vocabulary_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "t").exists()
 
 
-def test_the_config_names_the_class_both_autotokenizers_accept(folder: Path) -> None:
+def test_the_config_names_the_class_that_paddlenlps_autotokenizer_has(folder: Path) -> None:
     config = json.loads((folder / "tokenizer_config.json").read_text())
     assert config["tokenizer_class"] == "PretrainedTokenizerFast"
     assert (config["eos_token"], config["pad_token"]) == (EOS, PAD)

@@ -23,6 +23,7 @@ from grrm.models import export, shards
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.export import export_policy
 from grrm.models.shards import PICKLED
+from grrm.models.tokenizer import load_tokenizer
 
 SHAPES = json.loads((Path(__file__).parent / "transformers_shapes.json").read_text())
 ROW = paddle.to_tensor([[3, 17, 200, 5, 9, 41, 260, 7]])
@@ -77,6 +78,18 @@ def test_the_command_writes_a_folder_with_tokenizer_and_what_ends_a_reply(tmp_pa
     assert "license: mit\n" in (tmp_path / "hf/README.md").read_text()
     with pytest.raises(UserError, match="is there already"):
         export_policy(folder, tmp_path / "hf")
+
+
+def test_the_tokenizer_of_a_run_has_the_class_name_of_transformers_and_no_path_of_this_machine(tmp_path):
+    folder = checkpoint(tmp_path / "run")
+    load_tokenizer(folder).save_pretrained(str(folder))  # as a run ends
+    export_policy(folder, tmp_path / "hf")
+    before, after = (json.loads((path / "tokenizer_config.json").read_text()) for path in (folder, tmp_path / "hf"))
+    assert before["tokenizer_class"] == "PretrainedTokenizerFast"  # of PaddleNLP; transformers 4 knows no such class
+    assert after["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert after["eos_token"] == before["eos_token"]
+    assert str(tmp_path) in json.dumps(before)
+    assert str(tmp_path) not in json.dumps(after)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

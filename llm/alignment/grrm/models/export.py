@@ -98,13 +98,14 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     if not tokenizer_files:
         raise UserError(f"'{run}' has no tokenizer files: export the output folder of a run, or copy them into it")
     from grrm.models.policy import policy_class
-    from grrm.models.tokenizer import load_tokenizer, reply_ends
+    from grrm.models.tokenizer import CONFIG_FILE, load_tokenizer, reply_ends
 
     config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run), **rotary_overrides(run, raw))
     with new_folder(out) as folder:
         dtype = _write_weights(files, folder, has_tied_head=bool(config.tie_word_embeddings))
         for file in (*tokenizer_files, *run.glob(RECORD_FILE)):
             shutil.copyfile(file, folder / file.name)
+        _write_tokenizer_settings(folder / CONFIG_FILE)
         tokenizer = load_tokenizer(run)
         names = ("bos_token_id", "eos_token_id", "pad_token_id")
         tokens = {name: getattr(tokenizer, name) for name in names if getattr(tokenizer, name, None) is not None}
@@ -114,6 +115,18 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
         sampling = tokens | {"eos_token_id": reply_ends(tokenizer), "do_sample": True}
         write_json(folder / "generation_config.json", sampling, indent=2)
     return sorted(file.name for file in out.iterdir())
+
+
+def _write_tokenizer_settings(file: Path) -> None:
+    """Name transformers' class of a tokenizer.json, not PaddleNLP's, and leave out paths of this machine."""
+    if not file.is_file():
+        return
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    if settings.get("tokenizer_class") == "PretrainedTokenizerFast":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    for name in ("name_or_path", "special_tokens_map_file"):
+        settings.pop(name, None)
+    write_json(file, settings, indent=2)
 
 
 def transformers_config(config: Any, raw: Mapping[str, Any], dtype: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def tokenizer_files(value: Callable[..., Any], vocab_size: int, path: Path) -> d
     if value("tokenizer.ggml.add_bos_token", kind == "llama") and "bos_token" in named:
         _begin_with(tokenizer, named["bos_token"])
     config = {
-        "tokenizer_class": "PretrainedTokenizerFast",  # the one name that PaddleNLP and transformers both read
+        "tokenizer_class": "PreTrainedTokenizerFast",  # the name that transformers 4 and 5 both have
         "model_max_length": value("{arch}.context_length"),
         "clean_up_tokenization_spaces": False,
         "additional_special_tokens": [
