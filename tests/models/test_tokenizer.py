@@ -74,6 +74,28 @@ def test_the_chat_template_is_saved_in_both_places(tmp_path, stored):
     assert chat_renderer("checkpoint", load_tokenizer(folder), folder)("Hi") == "Hi!"
 
 
+NAMED = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "{{ messages[0].content }}!"}]
+BREAKS = {"{{ messages[0].content }}!\n": "Hi!", "{{ messages[0].content }}!\n\n": "Hi!\n"}
+
+
+@pytest.mark.parametrize(
+    ("place", "stored", "prompt"),
+    [("settings", NAMED, "Hi!"), *((place, *one) for place in ("settings", "file") for one in BREAKS.items())],
+)
+def test_a_template_is_rendered_as_transformers_renders_it(tmp_path, place, stored, prompt):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path / "start", 300)
+    if place == "file":
+        (folder / "chat_template.jinja").write_text(stored, encoding="utf-8")
+    else:
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": stored}))
+    for stage in ("sft", "rl"):
+        tokenizer = load_tokenizer(folder)
+        assert chat_renderer("checkpoint", tokenizer, folder)("Hi") == prompt
+        tokenizer.save_pretrained(str(tmp_path / stage))
+        folder = tmp_path / stage
+
+
 def test_a_template_file_that_cannot_be_read_stops_only_those_who_want_it(tmp_path):
     folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300)
     (folder / "chat_template.jinja").write_text("{% generation %}", encoding="utf-8")

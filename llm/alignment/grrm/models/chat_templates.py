@@ -9,7 +9,7 @@ from typing import Any
 
 from grrm.errors import UserError, first_line, require_known
 from grrm.gqm.chat import CHAT_TEMPLATES, render_chatml, render_chatml_turns
-from grrm.models.tokenizer import TEMPLATE_FILE, special_tokens
+from grrm.models.tokenizer import TEMPLATE_FILE, special_tokens, without_line_break
 
 
 def chat_renderer(chat_template: str, tokenizer: Any, directory: Path | None) -> Callable[[str], str]:
@@ -88,7 +88,7 @@ def _read_template_file(tokenizer: Any, directory: Path | None) -> None:
     if not file or not file.is_file():
         return
     try:
-        tokenizer.init_chat_template(file.read_text(encoding="utf-8"))
+        tokenizer.init_chat_template(without_line_break(file.read_text(encoding="utf-8")))
     except (TemplateError, ValueError) as error:
         raise UserError(
             f"the chat template '{file}' cannot be read ({first_line(error)}): correct it, or use the template 'chatml'"

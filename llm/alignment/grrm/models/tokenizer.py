@@ -56,11 +56,21 @@ def load_tokenizer(directory: str | Path) -> Any:
 def _stored_templates(directory: Path) -> list[str]:
     """The chat templates in a tokenizer's folder: the file of transformers 5, then the one among its settings."""
     file = directory / TEMPLATE_FILE
-    templates: list[Any] = [file.read_text(encoding="utf-8")] if file.is_file() else []
-    template = _settings(directory / CONFIG_FILE).get("chat_template")
+    in_file = [file.read_text(encoding="utf-8")] if file.is_file() else []
+    template = _template_of(_settings(directory / CONFIG_FILE))
+    return in_file if template is None else [*in_file, template]
+
+
+def _template_of(settings: dict[str, Any]) -> str | None:
+    template = settings.get("chat_template")
     if isinstance(template, list):  # of several by name
         template = next((named.get("template") for named in template if named.get("name") == "default"), None)
-    return [text for text in (*templates, template) if isinstance(text, str)]
+    return template if isinstance(template, str) else None
+
+
+def without_line_break(template: str | None) -> str | None:
+    """A chat template as transformers renders it: one line break at its end, which PaddleNLP renders, is no part."""
+    return template and template.removesuffix("\n")
 
 
 def _save_with(tokenizer: Any, template: str) -> None:
@@ -81,13 +91,17 @@ def _save_with(tokenizer: Any, template: str) -> None:
 def _read(directory: Path) -> Any:
     from grrm.paddlenlp_api.modeling import transformers
 
-    named = _settings(directory / CONFIG_FILE).get("tokenizer_class")
+    settings = _settings(directory / CONFIG_FILE)
+    named = settings.get("tokenizer_class")
     tokenizer_class = getattr(transformers, named, None) if named else None
     reads_json = isinstance(tokenizer_class, type) and issubclass(tokenizer_class, transformers.PretrainedTokenizerFast)
+    options: dict[str, Any] = {}
+    if "chat_template" in settings:  # PaddleNLP reads no list of them
+        options["chat_template"] = without_line_break(_template_of(settings))
     # Never a slow class, as Qwen2Tokenizer: it drops blanks beside special tokens, and so a line break of ChatML.
     if named and not reads_json and (directory / "tokenizer.json").is_file():
-        return transformers.PretrainedTokenizerFast.from_pretrained(str(directory))
-    return transformers.AutoTokenizer.from_pretrained(str(directory), use_fast=True)
+        return transformers.PretrainedTokenizerFast.from_pretrained(str(directory), **options)
+    return transformers.AutoTokenizer.from_pretrained(str(directory), use_fast=True, **options)
 
 
 def _settings(config: Path) -> dict[str, Any]:
