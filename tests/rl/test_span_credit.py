@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.dumped_run import config_of, write_run
 from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run
 from support.rolled import TASK, rolled_group
+from tokenizers import decoders
 
 from grrm.data.bpe import train_bpe
 from grrm.errors import UserError
@@ -39,9 +40,21 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory):
     return load_tokenizer(train_bpe(["two cats and two dogs", "user"], tmp_path_factory.mktemp("bpe"), 300))
 
 
+BYTES = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])  # SentencePiece's: all of a run is valid or none
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        lambda ids: bytes(ids).decode(errors="replace"),
+        lambda ids: BYTES.decode([f"<0x{number:02X}>" for number in ids]),
+    ],
+    ids=["byte-level", "byte fallback"],
+)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
-def test_tokens_of_one_byte_have_the_character_that_they_are_parts_of(text):
-    spans = _prefix_spans(text, list(text.encode()), lambda ids: bytes(ids).decode(errors="replace"))
+@example("é 中文。👨‍👩‍👧")
+def test_tokens_of_one_byte_have_the_character_that_they_are_parts_of(decode, text):
+    spans = _prefix_spans(text, list(text.encode()), decode)
     if "\ufffd" not in text:
         assert spans == [(at, at + 1) for at, letter in enumerate(text) for _ in letter.encode()]
 

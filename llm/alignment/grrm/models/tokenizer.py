@@ -176,7 +176,7 @@ def _prefix_spans(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]
         end = offset + _n_common(text[offset : offset + len(prefix)], prefix)
         is_complete = end == offset + len(prefix)
         spans.append((start, end if is_complete else max(end, start + 1)))
-        start = end
+        start = max(start, end)  # with a part of a character behind them, some decoders take whole ones apart
         if is_complete and number - first >= WINDOW:
             following = decode(ids[number : number + WINDOW]).rstrip("\ufffd")
             if following and text.startswith(following, end):
