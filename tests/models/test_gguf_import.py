@@ -82,6 +82,23 @@ def test_texts_are_cut_by_the_rule_that_the_file_names(tmp_path, pre, text, toke
     assert tokenizer.convert_ids_to_tokens(encoder(tokenizer)(text)) == tokens
 
 
+@pytest.mark.parametrize(
+    ("pre", "extra", "begins"),
+    [
+        ("llama-bpe", {}, True),
+        ("llama-bpe", {"tokenizer.ggml.add_bos_token": False}, False),
+        ("qwen2", {}, False),
+        ("qwen2", {"tokenizer.ggml.add_bos_token": True}, True),
+    ],
+)
+def test_a_text_begins_as_llama_cpp_has_it(tmp_path, pre, extra, begins):
+    write_tiny_gguf(tmp_path / "tiny.gguf", pre=pre, extra=extra)
+    import_gguf(tmp_path / "tiny.gguf", tmp_path / "model")
+    tokenizer = load_tokenizer(tmp_path / "model")
+    start = [tokenizer.bos_token_id] if begins else []
+    assert tokenizer("in the")["input_ids"] == [*start, *encoder(tokenizer)("in the")]
+
+
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory):
     """A BPE model of SentencePiece, with bytes for what it has no pieces for."""

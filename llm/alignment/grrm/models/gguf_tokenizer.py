@@ -31,10 +31,9 @@ def tokenizer_files(value: Callable[..., Any], vocab_size: int, path: Path) -> d
     tokens, types = value("tokenizer.ggml.tokens"), value("tokenizer.ggml.token_type")
     if len(tokens) > vocab_size:
         raise UserError(f"'{path}' has {len(tokens)} tokens but {vocab_size} rows of embeddings: get the file again")
-    kind = value("tokenizer.ggml.model")
+    kind, cut = value("tokenizer.ggml.model"), value("tokenizer.ggml.pre", "default")
     if kind == "gpt2":
-        merges, cut = value("tokenizer.ggml.merges"), value("tokenizer.ggml.pre", "default")
-        tokenizer = _byte_level_bpe(tokens, types, merges, cut, path)
+        tokenizer = _byte_level_bpe(tokens, types, value("tokenizer.ggml.merges"), cut, path)
     elif kind == "llama":
         scores, has_prefix = value("tokenizer.ggml.scores"), value("tokenizer.ggml.add_space_prefix", True)
         tokenizer = _sentence_piece_bpe(tokens, types, scores, has_prefix)
@@ -47,7 +46,9 @@ def tokenizer_files(value: Callable[..., Any], vocab_size: int, path: Path) -> d
         number = value(f"tokenizer.ggml.{key}_token_id", -1)
         if number >= 0:
             named[f"{name}_token"] = tokens[number]
-    if value("tokenizer.ggml.add_bos_token", kind == "llama") and "bos_token" in named:
+    # As llama.cpp does where the file does not say; those of Llama 3 do not.
+    has_bos = kind == "llama" or _SAME_PATTERN.get(cut, cut) == "llama-bpe"
+    if value("tokenizer.ggml.add_bos_token", has_bos) and "bos_token" in named:
         _begin_with(tokenizer, named["bos_token"])
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # the name that transformers 4 and 5 both have
