@@ -18,7 +18,7 @@ from grrm.errors import UserError
 from grrm.tracking.metrics_log import MetricsLog
 from grrm.tracking.report.facts import held_out, run_facts, training_reward
 from grrm.tracking.report.run_report import render, report_data, write_report
-from grrm.tracking.report.selection import choose, survey_run
+from grrm.tracking.report.selection import Survey, choose, survey_run
 
 BROWSER = Path(__file__).parents[2] / "llm/alignment/grrm/tracking/report/browser"
 
@@ -230,6 +230,13 @@ def test_groups_of_runs_are_chosen_alike_and_within_the_limits(tmp_path):
     assert len(chosen[0] & chosen[1]) > 15
     assert all(choose(surveys, 20, 0)) is False
     assert [len(keys) for keys in choose(surveys, 10**6, 10**9)] == [len(survey.sizes) for survey in surveys]
+
+
+def test_a_group_that_is_too_large_leaves_room_for_the_others():
+    survey = Survey(sizes={(1, "long"): 900, (2, "a"): 300, (3, "b"): 300}, spreads={(1, "long"): 5.0, (2, "a"): 1.0})
+    survey.by_prompt = {1: [(1, "long")], 2: [(2, "a")], 3: [(3, "b")]}
+    assert choose([survey], 10, 700) == [{(2, "a"), (3, "b")}]
+    assert choose([survey], 1, 700) == [{(2, "a")}]
 
 
 def test_a_run_of_another_stage_has_curves_and_no_groups(tmp_path):

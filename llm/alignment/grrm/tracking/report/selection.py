@@ -151,11 +151,11 @@ def _choose(survey: Survey, in_common: Sequence[int], limit: int, n_bytes: int) 
     )
     chosen: set[GroupKey] = set()
     for key in chain.from_iterable((*zip_longest(*rules), _halving(list(survey.sizes)))):
-        if key is None or key in chosen:
+        if len(chosen) == limit:
+            break
+        if key is None or key in chosen or survey.sizes[key] > n_bytes:
             continue
         n_bytes -= survey.sizes[key]
-        if len(chosen) == limit or n_bytes < 0:
-            break
         chosen.add(key)
     return chosen
 
