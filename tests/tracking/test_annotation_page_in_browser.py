@@ -131,6 +131,14 @@ def test_texts_stay_texts(page):
     assert page.run("document.title") == "Which translations are good?"
 
 
+def test_arrows_follow_the_direction_of_the_text(page):
+    page.run("document.querySelectorAll('.target')[0].replaceChildren('נהר ישן ורחב')")
+    page.run("document.querySelectorAll('.target')[0].focus()")
+    for name, chosen in (("ArrowLeft", "נהר"), ("ArrowLeft", "ישן"), ("ArrowRight", "נהר")):
+        key(page, name)
+        assert page.run("String(getSelection())") == chosen
+
+
 def test_chinese_words_and_a_phone(page):
     page.send("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=False)
     click(page, "#next")

@@ -60,11 +60,12 @@ function select(element, start, end) {
   selection.addRange(range);
 }
 
-/** Let arrows choose words of the element: `cursor` has the first and the last, null before the first key. */
+/** Let arrows choose words of the element, which may run from right to left: `cursor` has the first and the last, null
+ * before the first key. */
 function chooseWords(element, key, extend, cursor) {
   const all = words(element.textContent);
   if (!all.length) return cursor;
-  const step = key === "ArrowRight" ? 1 : -1;
+  const step = (key === "ArrowRight") === (getComputedStyle(element).direction === "ltr") ? 1 : -1;
   const last = cursor === null ? (step > 0 ? 0 : all.length - 1) : cursor[1] + step;
   const to = Math.min(Math.max(last, 0), all.length - 1);
   const next = [extend && cursor !== null ? cursor[0] : to, to];
