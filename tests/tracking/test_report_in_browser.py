@@ -30,6 +30,10 @@ def pages(tmp_path_factory):
     write_report(long, folder / "alike.html")
     MetricsLog(folder / "sft").log(10, {"loss": 2.0})
     write_report([folder / "sft"], folder / "sft.html")
+    many = [folder / f"run-{number}" for number in range(8)]
+    for number, run in enumerate(many):
+        MetricsLog(run).log(12_345, {"reward_mean": 0.1 * number})
+    write_report(many, folder / "many.html")
     return folder
 
 
@@ -224,6 +228,29 @@ def test_word_differences_keep_both_texts(show):
         assert "".join(text for kind, text in pieces if kind != "old") == after
         assert "".join(text for kind, text in pieces if kind != "new") == before
     assert page.run("wordDiff('你好世界', '你好地球')") == [["same", "你好"], ["old", "世界"], ["new", "地球"]]
+    dates = [["same", "2024年"], ["old", "5"], ["new", "6"], ["same", "月"]]
+    assert page.run("wordDiff('2024年5月', '2024年6月')") == dates
+
+
+def test_eight_runs_have_lines_of_their_own_and_steps_are_not_rounded(show):
+    page = show("many")
+    lines = "view.plots[0].plot.series.slice(1).map((one, i) => one.stroke(view.plots[0].plot, i + 1) + one.dash)"
+    assert page.run(f"new Set({lines}).size") == 8
+    page.run("document.querySelector('.plot').focus()")
+    page.press("ArrowRight")
+    assert text_of(page, "#chart-reward .u-series .u-value") == "12345"
+
+
+def test_a_response_without_translation_runs_as_its_own_letters_do(show):
+    page = show("two")
+    direction = """((text) => {
+      const sample = { ...data.groups[0].samples[0], parsed: false, text };
+      const row = document.querySelector('#group-list tbody').appendChild(sampleRow(data.groups[0], sample));
+      const found = getComputedStyle(row.querySelector('td.text')).direction;
+      row.remove();
+      return found;
+    })"""
+    assert [page.run(f"{direction}({text!r})") for text in ("שלום עולם", "hello")] == ["rtl", "ltr"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +264,7 @@ def test_chrf_is_that_of_evaluations(show, hypothesis):
     assert page.run(f"chrfOf({hypothesis!r}, referenceTree({reference!r}))") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["two", "long", "alike", "sft"])
+@pytest.mark.parametrize("name", ["two", "long", "alike", "sft", "many"])
 def test_a_phone_shows_it_without_scrolling_sideways(show, name):
     page = show(name, 390, 844)
     assert page.run("document.documentElement.scrollWidth") <= 390

@@ -89,7 +89,7 @@ function drawPlot(box, lines, isLogarithmic) {
       label: lineTitle(line, lines),
       stroke,
       width: 2,
-      dash: DASHES[line.position % DASHES.length],
+      dash: DASHES[(line.position + (several ? Math.floor(line.number / 6) : 0)) % DASHES.length],
       spanGaps: true,
       points: { show: columns.raw[i].filter((value) => value !== null).length < 12, size: 6, fill: stroke },
       value: (plot, value, s, at) => (at === null ? "–" : number(columns.raw[i][at])),

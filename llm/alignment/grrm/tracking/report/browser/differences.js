@@ -1,7 +1,8 @@
 "use strict";
 // Word differences: what a text has and another has not, by the longest common subsequence of their words.
 
-const WORD = /\s+|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]|[\p{L}\p{N}\p{M}]+|[^\s]/gu;
+const ALONE = "[\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Thai}]"; // without blanks between words
+const WORD = new RegExp(`\\s+|${ALONE}|(?:(?!${ALONE})[\\p{L}\\p{N}\\p{M}])+|[^\\s]`, "gu");
 const LONGEST = 1500; // words; a table of more would take too long
 
 function wordsOf(text) {

@@ -74,13 +74,13 @@ function button(label, onclick, attributes = {}) {
   return el("button", { type: "button", ...attributes, onclick }, label);
 }
 
-/** A number for people: four significant digits or `digits` after the point, a dash for none. */
+/** A number for people: four significant digits or `digits` after the point, a count in full, a dash for none. */
 function number(value, digits = null) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (digits !== null) return value.toFixed(digits);
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
-  return String(Number(value.toPrecision(4)));
+  return String(Number.isInteger(value) ? value : Number(value.toPrecision(4)));
 }
 
 function signed(value, digits) {

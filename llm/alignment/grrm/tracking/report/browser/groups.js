@@ -90,7 +90,7 @@ function sampleRow(group, sample) {
     el(
       "td",
       { class: "text", lang: language, dir: "auto" },
-      sample.parsed ? null : el("span", { class: "none" }, t("no_translation"), " "),
+      sample.parsed ? null : el("bdi", { class: "none" }, t("no_translation"), " "),
       sample.text,
       sample.n > 1 ? el("span", { class: "soft" }, ` ×${sample.n}`) : null,
     ),
