@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from mkdocs.config import load_config
 from support.argument_files import typed_values
 from support.reward_app import create_app
 
@@ -378,3 +379,8 @@ def example(title: str, page: str = "docs/reward_protocols.md") -> Any:
     block = FENCE.match(rest)
     assert block is not None, title
     return json.loads(block[2])
+
+
+def test_words_of_chinese_pages_are_searched_one_by_one():
+    search = load_config(str(ROOT / "mkdocs.yml")).plugins["material/search"].config
+    assert re.split(search.separator, "训练\u200b数据 of-two") == ["训练", "数据", "of", "two"]
