@@ -59,6 +59,30 @@ def test_ranking_scores_analysis_prompt_and_cost_are_shown(page):
     assert "0 running" in text_of(page, "#load-line")
 
 
+def test_close_scores_differ_and_each_line_of_an_analysis_runs_as_its_letters_do(page):
+    shown = page.run(
+        """(() => {
+          const scores = [5.0021, 5.0043, 9];
+          const candidates = scores.map((score, i) => ({ candidate_id: String(i + 1), score, status: "scored" }));
+          const verdict = { candidates, analysis: "B is right.\\nשלום", attempts: 0, tokens: 0 };
+          const request = { groups: [{ candidates: scores.map((_, i) => ({ translation: String(i) })) }] };
+          const card = verdictOf({ name: "ranker" }, request, verdict, [], 1);
+          document.getElementById("judges").replaceChildren(card);
+          card.querySelector("details").open = true;
+          const text = card.querySelector("pre").firstChild, line = text.data.indexOf("\\n") + 1;
+          const lefts = [[0, 2], [line, line + 4]].map(([start, end]) => {
+            const range = document.createRange();
+            range.setStart(text, start);
+            range.setEnd(text, end);
+            return range.getBoundingClientRect().left;
+          });
+          const numbers = [...card.querySelectorAll("td.number")].map((cell) => cell.innerText.trim());
+          return [numbers, lefts[1] > lefts[0] + 50];
+        })()"""
+    )
+    assert shown == [["9", "5.004", "5.002"], True]
+
+
 def test_texts_are_shown_and_never_run(page):
     fill(page, HOSTILE, "good", "bad")
     judge(page)
