@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 
+from grrm.gqm.fences import skeleton
 from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason
 from grrm.gqm.marks import cap_marks
 
@@ -25,7 +26,8 @@ _TOLERANT = re.compile(
 )
 # Lines that only the prompt or the judge may write: an answer with one could bring criteria of its own.
 _PROTOCOL_LINE = re.compile(
-    r"^[^\w\n]*(?:(?:question|scoring criteria|student's answer)\W*$|total[^\S\n]+score\b)",
+    r"^[^\w\n]*(?:question\W*$|(?:scoring[^\S\n]+criteria|student's[^\S\n]+answer)(?:[^\w\n]*:|\W*$)"
+    r"|total[^\S\n]+score\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -48,8 +50,9 @@ def rubric_seams() -> tuple[str, str, str, str]:
 
 
 def imitates_rubric(text: str) -> bool:
-    """True if a line of the text is one that only the prompt or the judge may write."""
-    return _PROTOCOL_LINE.search(unicodedata.normalize("NFKC", cap_marks(text)).replace("’", "'")) is not None
+    """True if a line of the text reads as one that only the prompt or the judge may write."""
+    readings = (skeleton(text, {}), skeleton(text))
+    return any(_PROTOCOL_LINE.search(reading.replace("’", "'")) is not None for reading in readings)
 
 
 def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:

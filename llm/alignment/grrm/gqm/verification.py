@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
 from grrm.errors import require_known
+from grrm.gqm.fences import skeleton
 from grrm.gqm.grammar import Rejection, RejectReason
 
 VerifierPromptType = Literal["tinyv", "tinyv-qwen3"]
@@ -27,7 +28,7 @@ _HEADS: Mapping[str, str] = {
         "despite appearing different from the ground truth."
     ),
 }
-_TAG = re.compile(r"</?(?:question|ground_truth_answer|model_answer)\s*>", re.IGNORECASE)
+_TAG = re.compile(r"<[\s/]*(?:question|ground_truth_answer|model_answer)\b", re.IGNORECASE)
 _WORD = re.compile(r"\w+(?:['’]t\b)?|[.,;:!?()\n]")
 _CLAUSE_ENDS = frozenset((*".,;:!?()\n", "and", "but", "because", "hence", "so", "therefore", "thus"))
 _HEDGES = frozenset(("barely", "far", "hardly", "neither", "no", "nowhere", "rarely", "scarcely", "seldom"))
@@ -48,8 +49,8 @@ def verifier_prompt(question: str, truth: str, answer: str, prompt_type: str = "
 
 
 def leaves_its_tag(text: str) -> bool:
-    """True if the text holds a tag of the prompt, with which it could bring a true answer of its own."""
-    return _TAG.search(text) is not None
+    """True if the text reads as holding a tag of the prompt, with which it could bring a true answer of its own."""
+    return any(_TAG.search(reading) is not None for reading in (skeleton(text, {}), skeleton(text)))
 
 
 def parse_verification(text: str, think: bool = False) -> bool | Rejection:
