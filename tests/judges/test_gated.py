@@ -42,6 +42,12 @@ def test_what_fails_is_not_shown_and_the_others_are_judged():
     assert verdict.ranking == (("c2",), ("c0",))
 
 
+def test_an_empty_translation_passes_no_gate_that_a_blank_one_fails():
+    group = group_of(["x" * 40, "", " ", None], source="s" * 40)
+    (verdict,) = GatedJudge(group_judge(ModelOf(by_length)), GATES).judge([group])
+    assert [status.value for status in verdict.statuses[1:]] == ["wrong_length", "wrong_length", "unparsable_candidate"]
+
+
 def test_a_gate_of_one_part_is_the_status_of_the_whole():
     plain = group_judge(ModelOf(lambda place, text: min(len(text), 10)))
     gated = GatedJudge(group_judge(ModelOf(by_length)), GATES)

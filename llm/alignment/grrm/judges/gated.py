@@ -35,12 +35,10 @@ class GatedJudge:
         ]
 
     def _faults(self, group: Group) -> dict[int, Status]:
-        texts = {candidate.translation for candidate in group.candidates if candidate.translation is not None}
-        of_text = {text: self.gates.fault(group.task, text) for text in texts}
-        by_candidate = (of_text.get(candidate.translation or "") for candidate in group.candidates)
-        return {
-            i: fault for i, fault in enumerate(by_candidate) if fault is not None and group.candidates[i].translation
-        }
+        texts = {candidate.translation for candidate in group.candidates}
+        of_text = {text: None if text is None else self.gates.fault(group.task, text) for text in texts}
+        by_candidate = (of_text[candidate.translation] for candidate in group.candidates)
+        return {i: fault for i, fault in enumerate(by_candidate) if fault is not None}
 
 
 def without_faulty(group: Group, faults: Mapping[int, Status]) -> Group:
