@@ -20,6 +20,7 @@ MAX_CHOICES = 128
 MAX_LOGPROBS = 20  # of a token
 COMPLETION_TOKENS = 16  # of a completion that names no `max_tokens`, as OpenAI's
 Stop: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+Nothing: TypeAlias = Annotated[list[Any], Field(max_length=0)] | None
 TokenIds: TypeAlias = Annotated[list[int], Field(fail_fast=True)]
 # What a parameter of several forms may be: part of its place in the body -> forms.
 _FORMS = {
@@ -180,6 +181,12 @@ class Message(BaseModel):
     role: Annotated[str, Field(pattern="^(system|developer|user|assistant)$")]
     content: str | list[TextPart]
     name: str | None = None  # of the speaker: no template here shows it
+    # Fields of answers, which clients send back with the message: empty they ask for nothing.
+    refusal: None = None
+    annotations: Nothing = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: Nothing = None
 
     def turn(self) -> dict[str, str]:
         """The turn as chat templates take it."""
