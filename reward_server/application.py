@@ -85,7 +85,8 @@ class Application(ABC):
 
     def refusal(self, method: str, path: str, authorization: str | None) -> RequestProblem | None:
         """The problem of a request without the token, None for one that may go on."""
-        if self.token is None or (method, path) in self.open_routes or is_authorized(authorization, self.token):
+        is_open = (method.replace("HEAD", "GET"), path) in self.open_routes
+        if self.token is None or is_open or is_authorized(authorization, self.token):
             return None
         return RequestProblem(401, f"this server asks for a token: {self.token_remedy}", code="invalid_api_key")
 
