@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from flask import Response
 
-from grrm.engine.api import SamplingParams
+from grrm.engine.api import Request, SamplingParams
 from grrm.engine.constraint import Constraint, json_constraint
 from grrm.errors import UserError
 from grrm.judges.interface import least_tokens
@@ -26,6 +26,7 @@ from .replies import Choice, Replies, ServedModel
 from .wire import COMPLETION_TOKENS, ChatRequest, CompletionRequest, read_request
 
 MAX_LISTED = 2**20  # tokens of echoed prompts and their alternatives, in one answer
+PROBE_S = 30.0  # what a model may take for one token; a large one on a CPU needs seconds
 FIELDS = 1000  # of a request, its messages and their parts aside
 COMPLETION_COUNTERS = {
     **{name: COUNTERS[name] for name in ("grrm_requests_total", "grrm_connections_closed_total")},
@@ -114,9 +115,21 @@ class CompletionsApp(Application):
         return json_response({"status": "alive"})
 
     def get_readyz(self) -> Response:
-        """Readiness: completions are taken."""
+        """Readiness: completions are taken, and the engine did not fail last time, or draws a token now."""
         self.require_running()
+        if self.model.scheduler.has_failed and not self._draws():
+            raise RequestProblem(503, "the engine fails, the server's log has the details", retry_after_s=5)
         return json_response({"status": "ready"})
+
+    def _draws(self) -> bool:
+        """True if the engine draws a token; probes at the same time share it."""
+        submission = self.model.scheduler.submit([Request([0], SamplingParams(1, temperature=0.0))])
+        try:
+            return submission.next(PROBE_S) is not None
+        except Exception:  # noqa: BLE001 - the scheduler has logged it, and a probe is no place to fail
+            return False
+        finally:
+            submission.cancel()
 
     def _complete(
         self,

@@ -200,6 +200,16 @@ def test_values_that_ask_for_nothing_are_let_pass(server):
     assert server.chat("a", max_tokens=1, **harmless, **extra).status_code == 200
 
 
+def test_an_answer_may_be_sent_back_as_a_turn(server):
+    first = server.chat("a", max_tokens=1).get_json()["choices"][0]["message"]
+    dumped = first | dict.fromkeys(("annotations", "audio", "function_call", "tool_calls"))  # by OpenAI's client
+    for turn in (first, dumped, first | {"tool_calls": []}):
+        messages = [{"role": "user", "content": "a"}, turn, {"role": "user", "content": "b"}]
+        assert server.post("chat/completions", {"messages": messages, "max_tokens": 1}).status_code == 200
+        refused = server.post("chat/completions", {"messages": [turn | {"tool_calls": [{"id": "1"}]}]})
+        assert (refused.status_code, error_of(refused)["param"]) == (400, "messages")
+
+
 def test_every_refusal_has_openais_form(server):
     client = server.app.flask.test_client()
     answers = {
@@ -257,6 +267,20 @@ def test_an_engine_that_fails_is_an_error_and_the_next_request_is_answered():
     (event,) = events_of(server.complete(prompt="a", stream=True))
     assert json.loads(event)["error"]["code"] == "server_error"
     assert server.complete(prompt="a", max_tokens=1).get_json()["choices"][0]["text"] == "b"
+
+
+def test_a_server_whose_engine_fails_is_not_ready_until_it_draws_again():
+    server = Server()
+    probe = server.app.flask.test_client()
+    fault = server.engine.fault = FloatingPointError("not finite")
+    assert probe.get("/readyz").status_code == 200  # nobody has asked it
+    assert server.complete(prompt="a").status_code == 500
+    server.engine.fault = fault
+    refused = probe.get("/readyz")
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+    assert "the engine fails" in error_of(refused)["message"]
+    assert probe.get("/readyz").status_code == 200
+    assert server.scheduler.n_running + server.scheduler.n_waiting == 0
 
 
 def test_a_request_that_takes_too_long_is_given_up():

@@ -68,6 +68,7 @@ class BatchScheduler:
         self._running: dict[int, SharedSequence] = {}
         self._cancelled: list[int] = []
         self._changed = threading.Condition()
+        self.has_failed = False  # at the last step
         threading.Thread(target=self._work, name="batch-scheduler", daemon=True).start()
 
     @property
@@ -162,6 +163,7 @@ class BatchScheduler:
                     ended = self._session.step(only)
                     duration_s = time.perf_counter() - start_s
                     self._short_steps.record(duration_s, is_short=only is not None, reads=bool(admitted))
+                    self.has_failed = False
                     self._publish(self._session, ended)
             except BaseException as error:  # noqa: BLE001 - raised again by all whose requests it ends
                 self._fail(error)
@@ -237,6 +239,7 @@ class BatchScheduler:
     def _fail(self, error: BaseException) -> None:
         """Fail all running requests, and the waiting ones if no session could be opened; the rest get a new session."""
         with self._changed:
+            self.has_failed = True
             failed = list((self._in_flight if self._session is None else self._running).values())
             logger.error("the engine failed, and %d sequences with it", len(failed), exc_info=error)
             self._session, self._cancelled = None, []
