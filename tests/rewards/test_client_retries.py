@@ -87,6 +87,31 @@ def test_status_without_our_error_body_is_named_all_the_same(start):
         client(start(from_proxy).url).score(make_groups(1))
 
 
+@pytest.mark.parametrize(
+    ("code", "content", "headers", "cause"),
+    [
+        (308, b"", {"Location": "https://b.example/x?key=s3cret"}, "HTTP 308, a redirect to https://b.example/x;"),
+        (307, b"", {"Location": "https://me:s3cret@b.example/"}, "HTTP 307;"),
+        (404, {"detail": "Not Found"}, {}, "HTTP 404: Not Found;"),  # as FastAPI says it
+        (422, {"detail": [{"msg": "Field required"}], "error": {"message": "wrong"}}, {}, "HTTP 422: wrong;"),
+    ],
+)
+def test_a_refusal_says_what_the_server_does(start, code, content, headers, cause):
+    server = start(lambda handler, body: handler.reply(code, content, **headers))
+    with pytest.raises(RewardServerError, match=f"it answered {cause}") as caught:
+        client(server.url).score(make_groups(1))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_missing_file_of_authorities_is_named_at_once(start, monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such.pem")
+    url = start(status(500)).url.replace("http:", "https:")
+    with pytest.raises(
+        RewardServerError, match=r"attempt 1: REQUESTS_CA_BUNDLE names '/no/such\.pem', which is not there"
+    ):
+        client(url).score(make_groups(1))
+
+
 def test_unanswered_connection_attempt_is_named():
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))

@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import certifi
 import urllib3
@@ -168,12 +168,20 @@ def _status_error(server: str, response: urllib3.BaseHTTPResponse, content: byte
     status = response.status
     return ExchangeError(
         server,
-        f"it answered HTTP {status}{_explanation(content)}",
+        f"it answered HTTP {status}{_redirection(response) or _explanation(content)}",
         _OF_STATUS.get(status, Failure.BROKEN if status >= 500 else Failure.REFUSED),
         status=status,
         retry_after_s=parse_retry_after(response.headers.get("Retry-After")),
         content=content,
     )
+
+
+def _redirection(response: urllib3.BaseHTTPResponse) -> str:
+    """Return where a redirect leads, without a query, which may hold a secret; empty for any other answer."""
+    address = response.get_redirect_location()
+    if not address or "@" in address:
+        return ""
+    return f", a redirect to {single_line(address.partition('?')[0])}"
 
 
 class _ErrorMessage(BaseModel):
@@ -188,6 +196,7 @@ class _Explanation(BaseModel):
     reference_id: str | None = None
     error: _ErrorMessage | str | None = None
     message: str = ""
+    detail: Any = None  # of servers on FastAPI: a text, or a list that says what is wrong with the request
 
 
 def _explanation(content: bytes) -> str:
@@ -197,7 +206,8 @@ def _explanation(content: bytes) -> str:
     except ValidationError:
         return ""
     error = body.error.message if isinstance(body.error, _ErrorMessage) else body.error
-    message = single_line(error or body.message or body.error_msg).rstrip(".")
+    detail = body.detail if isinstance(body.detail, str) else ""
+    message = single_line(error or body.message or body.error_msg or detail).rstrip(".")
     prefix = f" at {body.field}" if body.field else ""
     reference = f" (log reference {body.reference_id})" if body.reference_id else ""
     return f"{prefix}: {message}{reference}" if message or reference else prefix
@@ -212,6 +222,9 @@ def _no_answer(server: str, error: Exception) -> ExchangeError:
     inner: BaseException = error
     while (deeper := inner.__cause__ or inner.__context__) is not None:
         inner = deeper
+    if isinstance(inner, FileNotFoundError):  # no part of a connection but its authorities is a file
+        cause = f"REQUESTS_CA_BUNDLE names {os.environ.get('REQUESTS_CA_BUNDLE')!r}, which is not there"
+        return ExchangeError(server, cause, Failure.REFUSED)
     is_refused = isinstance(inner, ConnectionRefusedError)
     cause = "the connection was refused" if is_refused else f"the connection failed ({type(inner).__name__}: {inner})"
     return ExchangeError(server, cause, Failure.AWAY if isinstance(error, NewConnectionError) else Failure.CUT)
