@@ -115,6 +115,21 @@ def test_a_fallback_that_fails_too_leaves_the_part_out():
     assert verdict.parts[0].statuses == (Status.JUDGE_UNREACHABLE,) * 2
 
 
+def test_a_fallback_that_is_away_takes_no_score_that_the_judge_gave():
+    def all_but_the_last(groups):
+        n_others = [len(group.candidates) - 1 for group in groups]
+        return [Verdict((Status.SCORED,) * n + (Status.JUDGE_UNPARSABLE,), (3.0,) * n + (None,)) for n in n_others]
+
+    def verdict_with(fallback):
+        part = Part(judge_of(all_but_the_last), "a", required=True, fallback=Part(fallback, "b"))
+        return MixtureJudge([part]).judge(GROUPS[:1])[0]
+
+    verdict = verdict_with(giving(Status.JUDGE_UNREACHABLE))
+    assert (verdict.scores, verdict.statuses[1]) == ((3.0, None), Status.JUDGE_UNPARSABLE)
+    assert verdict.parts[0].fell_back is False
+    assert verdict_with(giving(6.0)).scores == (6.0, 6.0)
+
+
 def test_a_reward_server_that_is_away_is_a_status():
     def away(groups):
         raise RewardServerError("http://127.0.0.1:9", ["g"], 3, "refused")

@@ -32,7 +32,8 @@ class Part:
     `deadline` tells the judge in its thread when its time ends, a little before `deadline_s`: what it has then counts.
 
     `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the group is scored without
-    this part, unless the part is `required`: then candidates it did not score have no score.
+    this part, unless the part is `required`: then candidates it did not score have no score. Of two that fail the one
+    with more scores counts, the fallback where they have as many.
     """
 
     judge: Judge
@@ -62,7 +63,9 @@ class Part:
             replaced: Mapping[int, Verdict] = {}
             if self.fallback is not None and failures:
                 again = self.fallback._begin([groups[i] for i in failures], remaining_s())()
-                replaced = dict(zip(failures, again, strict=True))
+                is_late = not remaining_s()  # then the group is to be judged again as a whole
+                both = zip(failures, again, strict=True)
+                replaced = {i: verdict for i, verdict in both if is_late or not _is_worse(verdict, verdicts[i])}
             answered = [(replaced.get(i, verdict), i in replaced) for i, verdict in enumerate(verdicts)]
             return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in answered]
 
@@ -111,6 +114,12 @@ class Part:
             rejections=verdict.rejections,
         )
         return counted(part, required=self.required)
+
+
+def _is_worse(fallback: Verdict, own: Verdict) -> bool:
+    """True if the fallback failed too, and on more candidates."""
+    n_scored = [sum(status.is_scored for status in verdict.statuses) for verdict in (fallback, own)]
+    return failed(fallback.statuses) and n_scored[0] < n_scored[1]
 
 
 @dataclass
