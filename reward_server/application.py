@@ -101,10 +101,14 @@ class Application(ABC):
         level = logging.DEBUG if request.method == "GET" else logging.INFO
         if response.status_code >= 400:
             level = logging.WARNING
-        took_s = time.perf_counter() - g.start_s
-        self.metrics.observe("grrm_request_seconds", took_s, route=route)
+        start_s = g.start_s
+
+        def observe() -> None:
+            self.metrics.observe("grrm_request_seconds", time.perf_counter() - start_s, route=route)
+
+        response.call_on_close(observe) if response.is_streamed else observe()
         response.headers[REQUEST_ID_HEADER] = request_id()
-        log_answer(logger, level, route, response.status_code, took_s)
+        log_answer(logger, level, route, response.status_code, time.perf_counter() - start_s)
         return response
 
     def _answer_problem(self, problem: RequestProblem) -> Response:

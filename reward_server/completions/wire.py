@@ -201,7 +201,9 @@ class ChatRequest(_Sampled):
         **_Sampled.without_effect,
         "tools": ([],),
         "tool_choice": ("none", "auto"),
+        "parallel_tool_calls": (True, False),  # there are no tools to call
         "modalities": (["text"],),
+        "service_tier": ("auto", "default"),
         "store": (False,),
     }
 
@@ -209,10 +211,14 @@ class ChatRequest(_Sampled):
     logprobs: bool | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     metadata: Any = None  # for the client's own records
+    safety_identifier: str | None = None  # this and the next took the place of `user`
+    prompt_cache_key: str | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     tools: Any = None
     tool_choice: Any = None
+    parallel_tool_calls: Any = None
     modalities: Any = None
+    service_tier: Any = None
     store: Any = None
 
     @property

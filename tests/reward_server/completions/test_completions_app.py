@@ -197,7 +197,9 @@ def test_values_that_ask_for_nothing_are_let_pass(server):
     harmless = {"frequency_penalty": 0, "presence_penalty": 0.0, "logit_bias": {}, "user": "u", "n": None}
     assert server.complete(prompt="a", echo=False, best_of=1, **harmless).status_code == 200
     extra = {"tools": [], "response_format": {"type": "text"}, "top_logprobs": 0, "metadata": {}, "store": False}
+    extra |= {"safety_identifier": "u", "prompt_cache_key": "k", "service_tier": "auto", "parallel_tool_calls": True}
     assert server.chat("a", max_tokens=1, **harmless, **extra).status_code == 200
+    assert error_of(server.chat("a", service_tier="priority"))["param"] == "service_tier"
 
 
 def test_an_answer_may_be_sent_back_as_a_turn(server):
@@ -315,6 +317,18 @@ def test_requests_beyond_the_limit_and_after_the_end_are_told_to_come_back():
         assert first.result(120).get_json()["choices"][0]["text"] == "bc"
     assert (busy.status_code, error_of(busy)["code"], busy.headers["Retry-After"]) == (503, "overloaded", "1")
     assert (stopping.status_code, error_of(stopping)["code"]) == (503, "stopping")
+
+
+def test_a_streams_time_ends_with_its_last_chunk(server):
+    def n_told():
+        text = server.app.flask.test_client().get("/metrics").get_data(as_text=True)
+        return float(text.partition('grrm_request_seconds_count{route="/v1/completions"} ')[2].split()[0])
+
+    server.complete(prompt="a", max_tokens=1)
+    before, response = n_told(), server.complete(prompt="a", max_tokens=1, stream=True)
+    assert n_told() == before
+    response.close()
+    assert n_told() == before + 1
 
 
 def test_counters_tell_tokens_and_what_runs(server):
