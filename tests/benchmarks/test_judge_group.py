@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 
@@ -29,24 +28,6 @@ def test_judges_take_turns_and_are_told_relative_to_the_one_that_writes(judge_gr
     assert (ranker["milliseconds_per_group"], ranker["cpu_milliseconds_per_group"]) == (2000.0, 4000.0)
     assert (ranker["relative_to_gqm"], ranker["cpu_relative_to_gqm"]) == (0.05, 0.1)
     assert (gqm["relative_to_gqm"], gqm["rounds"], gqm["threads"]) == (1.0, 3, 1)
-
-
-def test_every_precision_is_measured_apart_and_one_that_is_emulated_is_left_out(
-    judge_group, tmp_path, monkeypatch, capsys
-):
-    def apart(precision, batches, rounds):
-        assert (batches, rounds) == ("1,2", 4)
-        row = {"engine": f"gqm-{precision}", "batch": 1, "milliseconds_per_group": 7.0}
-        return [{**row, "relative_to_gqm": 0.25, "cpu_relative_to_gqm": 0.2}]
-
-    monkeypatch.setattr(judge_group, "measure_apart", apart)
-    monkeypatch.setattr(judge_group, "is_supported", lambda name: name != "bf16")
-    out = tmp_path / "new/result.json"
-    judge_group.main(["--batches", "1,2", "--rounds", "4", "--out", str(out)])
-    result = json.loads(out.read_text())
-    assert [row["engine"] for row in result["rows"]] == ["gqm-float32"]
-    assert "cpu" in result["machine"]
-    assert "1/4.0 of the GQM's (1/5.0 in CPU time)" in capsys.readouterr().out
 
 
 def test_the_judges_read_and_write_what_is_described(judge_group, monkeypatch):

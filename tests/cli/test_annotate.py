@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.command_line import invoke, refusal
 from support.dumped_run import config_of, write_run
+from support.rows import write_jsonl
 
 from grrm.data.converters.gqm import taught_analysis
 from grrm.data.converters.groups import read_groups
@@ -29,11 +30,6 @@ def row(at: int, *texts: str | None, **columns: object) -> dict:
     return {"src_text": f"Satz {at}", "trg_text": f"sentence {at}", **languages, "mt_texts": list(texts), **columns}
 
 
-def write_lines(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows), encoding="utf-8")
-    return path
-
-
 def ranked(tmp_path: Path) -> Path:
     rows = [
         row(0, "a b", "c d", "e", judge_scores=[9, 5, 1], mine=[9, 5, 1], page="p", position=0),
@@ -43,7 +39,7 @@ def ranked(tmp_path: Path) -> Path:
         row(3, "the same", "the same", judge_scores=[1, 1]),
         row(4, "<img src=x onerror=alert(1)>", "z", judge_scores=[1, 2]),
     ]  # fmt: skip
-    return write_lines(tmp_path / "ranked.jsonl", rows)
+    return write_jsonl(tmp_path / "ranked.jsonl", rows)
 
 
 def exported(tmp_path: Path, rows: Path, *options: object) -> dict:
@@ -89,12 +85,12 @@ def test_groups_that_judges_disagree_about_come_first(tmp_path):
 def test_disagreement_of_the_orders_of_one_judge(tmp_path):
     orders = [[[1, 2], [1, 2]], [[1, 2], [2, 1]]]
     rows = [row(at, "a", "b", judge_scores=[1, 2], judge_order_scores=own) for at, own in enumerate(orders)]
-    assert sources(exported(tmp_path, write_lines(tmp_path / "r.jsonl", rows), "--groups", 1)) == ["Satz 1"]
+    assert sources(exported(tmp_path, write_jsonl(tmp_path / "r.jsonl", rows), "--groups", 1)) == ["Satz 1"]
 
 
 @pytest.mark.parametrize("scored", [{"judge_scores": [1, "x"]}, {"judge_order_scores": [[1, 2], None]}])
 def test_scores_that_are_none_are_told_with_the_row_of_the_file(tmp_path, scored):
-    rows = write_lines(tmp_path / "rows.jsonl", [{"mt_texts": ["a"]}, row(1, "a", "b"), row(2, "a", "b", **scored)])
+    rows = write_jsonl(tmp_path / "rows.jsonl", [{"mt_texts": ["a"]}, row(1, "a", "b"), row(2, "a", "b", **scored)])
     (name,) = scored
     assert f"rows.jsonl row 3: column {name} holds" in mistake("export", rows, "--page", tmp_path / "page.html")
 
@@ -146,7 +142,7 @@ def test_a_page_and_back_without_a_lost_span(tmp_path):
 
 def test_an_error_is_one_line_of_the_analysis_that_a_judge_is_taught(tmp_path):
     text = "two\nlines, the final score"
-    data = exported(tmp_path, write_lines(tmp_path / "r.jsonl", [row(0, "a", text, judge_scores=[1, 2])]))
+    data = exported(tmp_path, write_jsonl(tmp_path / "r.jsonl", [row(0, "a", text, judge_scores=[1, 2])]))
     at = data["groups"][0]["mt_texts"].index(text)
     spans: list[list[dict]] = [[], []]
     spans[at] = [{"start": 0, "end": 9, "severity": "minor"}, {"start": 15, "end": 26, "severity": "major"}]
@@ -182,7 +178,7 @@ def test_a_document_or_position_that_is_no_value_is_none(tmp_path):
     positions = [0, float("nan"), float("inf")]
     rows = [row(at, "a", "b", judge_scores=[1, 2], page="p", position=own) for at, own in enumerate(positions)]
     rows[1]["page"] = float("nan")
-    data = exported(tmp_path, write_lines(tmp_path / "r.jsonl", rows))
+    data = exported(tmp_path, write_jsonl(tmp_path / "r.jsonl", rows))
     assert sorted(str(group["document"]) for group in data["groups"]) == ["None", "p", "p"]
     assert {group["src_text"]: group["position"] for group in data["groups"]} == {
         "Satz 0": 0,
@@ -193,7 +189,7 @@ def test_a_document_or_position_that_is_no_value_is_none(tmp_path):
 
 def test_annotators_are_merged_and_compared(tmp_path):
     data = exported(
-        tmp_path, write_lines(tmp_path / "r.jsonl", [row(at, "a", "b", judge_scores=[1, 2]) for at in range(4)])
+        tmp_path, write_jsonl(tmp_path / "r.jsonl", [row(at, "a", "b", judge_scores=[1, 2]) for at in range(4)])
     )
     strict = {source: [10, 20] if at else [40, 10] for at, source in enumerate(sources(data))}
     lenient = {source: [60, 100] for source in sources(data)}
@@ -249,7 +245,7 @@ def pearmut_log(tmp_path: Path) -> tuple[Path, dict]:
 
     documents = range(len(campaign["data"][0]))
     log = [entry("eve", at, 10) for at in documents] + [entry("eve", at, 50) for at in documents]
-    return write_lines(
+    return write_jsonl(
         tmp_path / "log.jsonl", [*log, entry("dan", 0, 60), {**entry("dan", 1, 5), "item_i": "welcome_0"}]
     ), campaign
 
@@ -296,7 +292,7 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):
     log, _ = pearmut_log(tmp_path)
     entry = json.loads(log.read_text(encoding="utf-8").splitlines()[0])
     del entry["item"][0]["tgt"]
-    assert "item 0 of eve, segment 1" in mistake("import", write_lines(tmp_path / "broken.jsonl", [entry]), *out)
+    assert "item 0 of eve, segment 1" in mistake("import", write_jsonl(tmp_path / "broken.jsonl", [entry]), *out)
 
 
 def test_options_that_cannot_work(tmp_path):
@@ -305,7 +301,7 @@ def test_options_that_cannot_work(tmp_path):
     page = tmp_path / "p.html"
     assert "--annotators has no effect without --pearmut" in mistake("export", rows, "--page", page, "--annotators", 3)
     assert "has no column nowhere" in mistake("export", rows, "--page", tmp_path / "p.html", "--score-key", "nowhere")
-    unjudged = write_lines(tmp_path / "u.jsonl", [row(0, "a", "b")])
+    unjudged = write_jsonl(tmp_path / "u.jsonl", [row(0, "a", "b")])
     assert "--choose random" in mistake("export", unjudged, "--page", tmp_path / "p.html")
 
 

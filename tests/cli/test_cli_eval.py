@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 from support.command_line import grrm, invoke, mistake
 from support.metric_environments import TENTHS, TORCH, install, make_environment
+from support.rows import write_jsonl
 
 from grrm.errors import UserError
 
@@ -30,8 +31,7 @@ TEXTS = ["a good day", "a good night", "fork"]
 
 def rows_file(folder: Path, rows: list[dict], name: str = "rows") -> Path:
     path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cli.human_scores import write_scores, write_test_set
 from support.command_line import invoke, refusal
+from support.rows import write_jsonl
 
 from grrm.errors import UserError
 from grrm.evaluation.human_gold.agreement import agreement
@@ -49,11 +50,6 @@ def plain_rows() -> list[dict]:
         for row, source in enumerate(("one two", "three four"))
         for at in range(3)
     ]
-
-
-def write_rows(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def test_a_test_set_gives_the_card_of_its_metrics_baselines_sentinels_and_raters(tmp_path):
@@ -107,7 +103,7 @@ def test_several_language_pairs_have_a_mean_and_files_of_scores_are_of_each(tmp_
 
 
 def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
-    path = write_rows(tmp_path / "rows.jsonl", plain_rows())
+    path = write_jsonl(tmp_path / "rows.jsonl", plain_rows())
     content = card(tmp_path, path, "--scores", "mine")
     gold = np.array([[3, 1.5, 1.5], [9, 4.5, 1]])
     mine = np.array([[10.0, 9, 8]] * 2)
@@ -120,7 +116,7 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
 def test_numbers_and_lists_are_names_of_segments_and_domains_and_one_without_scores_has_no_table(tmp_path):
     rows = [{**row, "reference": 7, "segment": [row["src_text"]], "domain": row["src_text"]} for row in plain_rows()]
     unrated = {**rows[0], "src_text": "five", "segment": [5], "domain": 5, "gold": None}
-    content = card(tmp_path, write_rows(tmp_path / "rows.jsonl", [*rows, unrated]))
+    content = card(tmp_path, write_jsonl(tmp_path / "rows.jsonl", [*rows, unrated]))
     assert {row["domain"] for row in content["rows"]} == {None, "one two", "three four"}
     assert content["gold"][0]["sources"] == 2
 
@@ -160,7 +156,7 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
         {**entry("dan", 1, 1, 2), "annotation": [None]},
     ]
     log, pair = tmp_path / "log.jsonl", ("--src-lang", "en", "--trg-lang", "es")
-    content = card(tmp_path, write_rows(log, entries), *pair)
+    content = card(tmp_path, write_jsonl(log, entries), *pair)
     described = content["gold"][0]
     assert (described["language_pair"], described["sources"], described["scored_translations"]) == ("en-es", 2, 3)
     assert "has no scores mine; give their file, as --scores NAME=FILE" in mistake(log, *pair, "--scores", "mine")
@@ -168,10 +164,10 @@ def test_the_log_of_a_pearmut_campaign(tmp_path):
     assert (length["tie_calibrated_accuracy"], length["pearson_by_source"]) == (0.0, pytest.approx(-1.0))
     for at, entry_of in enumerate(entries[3:6]):
         entry_of["item"][0] |= {"src_lang": "de", "trg_lang": ("fr", "it", "fr")[at]}  # as `grrm annotate` exports them
-    assert [one["language_pair"] for one in card(tmp_path, write_rows(log, entries))["gold"]] == ["de-fr", "de-it"]
+    assert [one["language_pair"] for one in card(tmp_path, write_jsonl(log, entries))["gold"]] == ["de-fr", "de-it"]
     for part, key in ((entries[3]["item"][0]["tgt"], "B"), (entries[3], "annotation")):
         del part[key]
-        assert "has an entry of eve for item 0 without the texts or scores" in mistake(write_rows(log, entries), *pair)
+        assert "has an entry of eve for item 0 without the texts or scores" in mistake(write_jsonl(log, entries), *pair)
 
 
 APPRAISE = [  # as ExportSystemScoresToCSV of Appraise prints them: of documents, then of single segments
@@ -236,17 +232,17 @@ def test_saved_scores_give_the_same_card_again_also_of_systems_with_spaces(tmp_p
     folder, saved = tmp_path / "wmt", tmp_path / "{lp}.seg.score"
     write_test_set(folder)
     spaced = [{**row, "system": row["system"].replace("s", "system ")} for row in plain_rows()]
-    for gold in (folder, write_rows(tmp_path / "rows.jsonl", spaced)):
+    for gold in (folder, write_jsonl(tmp_path / "rows.jsonl", spaced)):
         first = rows_of(card(tmp_path, gold, "--judge", "chrf++", "--save-scores", saved))["chrf++"]
         assert rows_of(card(tmp_path, gold, "--scores", f"chrf++={saved}"))["chrf++"] == first
 
 
 def test_scores_are_not_saved_outside_their_folder_nor_over_one_another_nor_judged_in_vain(tmp_path):
     rows, folder = plain_rows(), tmp_path / "scores"
-    path = write_rows(tmp_path / "rows.jsonl", [{**row, "lp": "../../evil-de"} for row in rows])
+    path = write_jsonl(tmp_path / "rows.jsonl", [{**row, "lp": "../../evil-de"} for row in rows])
     words = (path, "--judge", "chrf", "--save-scores")
     assert "'../../evil-de' of rows.jsonl cannot stand in" in mistake(*words, folder / "{lp}.seg.score")
-    write_rows(path, [*rows, *({**row, "lp": "en-fr"} for row in rows)])
+    write_jsonl(path, [*rows, *({**row, "lp": "en-fr"} for row in rows)])
     assert "is one file for 2 language pairs; write {lp} into its name" in mistake(*words, folder / "all.seg.score")
     (folder / "en-fr.seg.score").mkdir(parents=True)
     assert "en-fr.seg.score is a folder" in mistake(*words, folder / "{lp}.seg.score")
@@ -261,7 +257,7 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         "    return [Verdict.unscored(3, Status.JUDGE_TIMEOUT) if group.task.source == 'one two'\n"
         "            else Verdict((Status.SCORED,) * 3, (1.0, 2.0, 3.0)) for group in groups]\n"
     )
-    output = judge(write_rows(tmp_path / "rows.jsonl", plain_rows()), "--judge", f"{own}:judge").output
+    output = judge(write_jsonl(tmp_path / "rows.jsonl", plain_rows()), "--judge", f"{own}:judge").output
     assert "no server answered for 1 of 2 rows: they count as not scored; start it again" in output
     assert "--resume" not in output
 
@@ -295,7 +291,7 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
     ],
 )
 def test_mistakes_are_named_with_their_remedy(tmp_path, change, arguments, message):
-    path = write_rows(tmp_path / "rows.jsonl", change(plain_rows()))
+    path = write_jsonl(tmp_path / "rows.jsonl", change(plain_rows()))
     assert message in mistake(path, *arguments)
 
 

@@ -55,29 +55,6 @@ def test_an_option_that_would_have_no_effect_is_refused(server, options, name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["--fastdeploy-option", "quantization=wint8"],
-            "has no effect, as the backend is paddle: leave it out or set",
-        ),
-        (
-            ["--backend", "fastdeploy", "--dtype", "bfloat16"],
-            "--dtype has no effect, as FastDeploy computes in bfloat16",
-        ),
-        (["--backend", "fastdeploy", "--tokenizer", "x"], "--tokenizer has no effect, as the model is a checkpoint"),
-        (
-            ["--deadline", "5"],
-            "leave it out or set --backend to fastdeploy or name servers with --url",
-        ),
-    ],
-)
-def test_options_of_a_checkpoint_that_do_not_go_together_are_refused(options, message):
-    arguments = ["rank", "-", "--src-lang", "de", "--trg-lang", "en", "--model", "nowhere", *options]
-    assert message in refusal(*arguments, stdin="a\tb\tc\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
         (["--url", "http://x"], "--url has no effect, as a reward model runs in this process and generates nothing"),
         (["--temperature", 1], "--temperature has no effect with --judge ranker, which generates nothing"),
         (["--permutations", 2], "--permutations has no effect with --judge ranker"),

@@ -18,6 +18,7 @@ import pytest
 from support.command_line import GRRM, grrm, invoke, mistake, refusal
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
+from support.rows import write_jsonl
 from support.tiny_policy import write_tiny_checkpoint, write_tiny_reward_model
 
 LANGUAGES = ["--src-lang", "de", "--trg-lang", "en"]
@@ -48,11 +49,6 @@ def judge():
 
 def lines(text: str) -> list[dict]:
     return [json.loads(line) for line in text.split("\n") if line]  # other separators occur within texts
-
-
-def write_jsonl(path: Path, rows: list[dict]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.mark.slow

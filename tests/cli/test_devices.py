@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import GRRM, grrm, invoke
+from support.rows import write_jsonl
 from support.stopped_clock import eventually
 from support.tiny_policy import write_tiny_checkpoint
 
@@ -28,8 +29,7 @@ def write_rows(folder: Path, samples: bool = True) -> Path:
         | ({"mt_texts": [f"number {n}", "x" * n, "numb"]} if samples else {})
         for n in range(N_ROWS)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(path, rows)
 
 
 def last_sentence(done: subprocess.CompletedProcess[str]) -> str:
@@ -215,7 +215,7 @@ def test_a_card_of_two_processes_is_that_of_one(tmp_path):
         for n in range(N_ROWS)
         for at, text in enumerate((f"number {n}", "x" * (n + 1), "numb"))
     ]
-    gold.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(gold, rows)
     for number, shared in ((1, []), (2, ["--devices", "cpu:2"])):
         outputs = ["--out", tmp_path / f"{number}.json", "--save-scores", tmp_path / f"{number}.score"]
         done = grrm("eval", "judge", gold, *RANK, "--resamples", 20, *outputs, *shared)

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from support.command_line import invoke, refusal
+from support.rows import write_jsonl
 
 COPYIST = """
 from grrm.gqm.groups import Status, Verdict
@@ -47,7 +48,7 @@ def rows(tmp_path):
         | {"trg_lang": "de", "mt_texts": [f"Seite {i} ist nicht da", f"Die Seite {i} fehlt", None]}
         for i in range(20)
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_jsonl(tmp_path / "rows.jsonl", lines)
     (tmp_path / "own.py").write_text(COPYIST)
     return tmp_path / "rows.jsonl"
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import load_file, save_file
 from support.command_line import ends_with_a_sentence, the_mistakes, the_sentence
 from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment, train_rl
+from support.rows import write_jsonl
 
 from grrm.config import RLConfig, load_config
 from grrm.errors import suggestion
@@ -114,25 +114,21 @@ TGT = json.dumps({"source": "zwei", "src_lang": "de", "trg_lang": "en", "referen
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([], "has no lines"),
         ([{"prompt": "x", "tgt": TGT}], "line 1 has no key 'src'.*set prompt_key and response_key"),
-        ([{"src": "x", "tgt": TGT}, {"src": "x", "tgt": "two"}], "line 2: 'tgt' is not a translation task"),
         ([{"src": "", "tgt": TGT}], "line 1 has an empty prompt"),
-        ([{"src": "many words " * 99, "tgt": TGT}], "all 1 rows are longer than max_prompt_len = 96 tokens"),
         ([{"src": "x", "tgt": TGT}], "1 prompts for 1 epochs do not fill one rollout of global_batch_size 4"),
     ],
-    ids=["empty", "wrong key", "no task", "empty prompt", "all too long", "too few"],
+    ids=["wrong key", "empty prompt", "too few"],
 )
 def test_bad_data_is_told(complaint, tmp_path: Path, lines: list[dict], sentence: str) -> None:
-    path = tmp_path / "data.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path = write_jsonl(tmp_path / "data.jsonl", lines)
     assert re.search(sentence, complaint(train_datasets=str(path), max_steps="-1"))
 
 
 def test_prompt_over_the_limit_is_left_out_and_counted(world: TinyWorld, tmp_path: Path, caplog) -> None:
     path = tmp_path / "data.jsonl"
     rows = [{"src": "many words " * 99, "tgt": TGT}, {"src": "few words", "tgt": TGT}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(path, rows)
     command = entry_command(world, tmp_path / "out")
     prompts = read_prompts(load_config(RLConfig, command[1], command[2:]), str(path), tokenizer_of(world))
     assert [item.prompt_text for item in prompts] == ["few words"]
@@ -151,13 +147,6 @@ def tokenizer_of(world: TinyWorld):
 def cut_in_half(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def without_a_weight(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    tensors = load_file(path)
-    del tensors["qwen2.layers.1.mlp.down_proj.weight"]
-    save_file(tensors, path, metadata={"format": "np"})
 
 
 def configured(**changes):
@@ -182,20 +171,16 @@ def written(name: str, text: str):
         (without_files("config.json"), "has no config.json: pass a checkpoint directory"),
         (written("config.json", "{"), "config.json' is not readable JSON"),
         (written("config.json", "[]"), "config.json' is not a JSON object"),
-        (without_files("model.safetensors"), "has no weights"),
         (cut_in_half, "cannot be loaded .*its weights are damaged"),
-        (without_a_weight, "weights in .* lack layers.1.mlp.down_proj.weight"),
-        (configured(vocab_size=100), r"receives a shape \[512, 32\], but the expected shape is \[100, 32\]"),
         (configured(model_type="bert"), "architecture 'bert', which .* give a checkpoint of qwen2 or llama"),
         (configured(max_position_embeddings=64), "rows may have 108 tokens but the model has only 64 positions"),
         (without_files("tokenizer_config.json", "tokenizer.json"), "has no tokenizer that can be read"),
-        (written("tokenizer.json", '{"a":'), "has no tokenizer that can be read"),
     ],
     ids=[
-        "no config", "broken config", "config of another shape", "no weights", "truncated", "weight missing",
-        "other shapes", "other architecture", "too few positions", "no tokenizer", "broken tokenizer",
+        *("no config", "broken config", "config of another shape", "truncated"),
+        *("other architecture", "too few positions", "no tokenizer"),
     ],
-)  # fmt: skip
+)
 def test_bad_model_folder_is_told(complaint, world: TinyWorld, tmp_path: Path, damage, sentence: str) -> None:
     model = tmp_path / "model"
     shutil.copytree(world.policy, model)

@@ -82,8 +82,3 @@ def test_what_cannot_be_evaluated_is_refused(evaluated, changes, told):
 
 def test_rows_held_out_beside_a_file_of_them_are_said_to_have_no_effect(evaluated):
     assert [one.split(" beside")[0] for one in evaluated(held_out=8).notices] == ["held_out has no effect"]
-
-
-def test_an_evaluation_before_the_first_step_needs_held_out_rows(evaluated):
-    with pytest.raises(UserError, match="eval_on_start needs held-out rows"):
-        evaluated(eval_on_start=True, evaluation_strategy="no", eval_datasets=None)

@@ -54,19 +54,6 @@ def test_second_stage_of_the_judge():
     assert prepared.plan.updates_per_rollout == 4
 
 
-def test_first_stage_of_the_judge():
-    values = load("sft_gqm_argument.yaml").config
-    expected = {
-        "max_length": 12000,
-        "learning_rate": 6e-6,
-        "num_train_epochs": 3.0,
-        "lr_scheduler_type": "cosine",
-        "warmup_ratio": 0.1,
-    }
-    assert {key: getattr(values, key) for key in expected} == expected
-    assert values.per_device_train_batch_size * values.gradient_accumulation_steps == 4
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -12,7 +12,6 @@ from support.argument_files import FILES, write_paddlenlp_file
 from grrm.config import Launch, RLConfig, prepare
 from grrm.config.load import switches_without_effect
 from grrm.config.plan import Machine, show_plan
-from grrm.errors import UserError
 
 KL_NOTICE = "kl_coeff has no effect with advantage_rule grpo"
 VALUE_NOTICE = "per_device_value_batch_size has no effect with advantage_rule"
@@ -112,10 +111,3 @@ def test_what_a_cpu_has_no_use_for_is_left_out_with_a_notice(tmp_path: Path) -> 
     config = prepared_with(tmp_path, launch=Launch("cpu", 2), offload_optim=True)
     assert config.offload_optim is False
     assert any(notice.startswith("offload_optim has nowhere to offload to on a CPU") for notice in config.notices)
-
-
-def test_what_is_refused_is_refused_in_these_files_too(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="virtual_pp_degree 2 takes pipeline_parallel_degree 3 or more"):
-        prepared_with(tmp_path, virtual_pp_degree=2)
-    with pytest.raises(UserError, match="sharding stage2 needs GPUs; use stage1 on a CPU"):
-        prepared_with(tmp_path, launch=Launch("cpu", 2), sharding="stage2")

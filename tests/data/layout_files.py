@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
+from support.rows import write_jsonl
 
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 
@@ -32,7 +33,7 @@ def parquet(folder: Path) -> UserRows:
 
 
 def json_lines(folder: Path) -> UserRows:
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in DICTS))
+    write_jsonl(folder / "rows.jsonl", DICTS)
     return UserRows(folder / "rows.jsonl")
 
 
@@ -104,7 +105,7 @@ def saved_data_set(folder: Path) -> UserRows:
 
 
 def nested_column(folder: Path) -> UserRows:
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in NESTED))
+    write_jsonl(folder / "rows.jsonl", NESTED)
     return UserRows(folder / "rows.jsonl", src_lang="en", trg_lang="de")
 
 

@@ -8,6 +8,7 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.rows import write_jsonl
 
 from grrm.config import RLConfig
 from grrm.data.answers import convert_answers
@@ -144,8 +145,7 @@ def test_a_puzzle_with_a_control_token_is_left_out(tmp_path):
 
 
 def mixed(tmp_path, *rows, check=lambda task: None):
-    path = tmp_path / "mixed.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_jsonl(tmp_path / "mixed.jsonl", rows)
     return read_prompt_items(path, lambda text: [ord(sign) for sign in text], 1000, task_of=mixed_of, check=check)
 
 

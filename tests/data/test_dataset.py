@@ -4,6 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from support.rows import write_jsonl
 
 from grrm.data.convert import render_prompt
 from grrm.data.dataset import IGNORED_LABEL, read_prompt_items, read_sft_items
@@ -24,8 +25,7 @@ def encode(text: str) -> list[int]:
 
 
 def _write(path: Path, *rows: object) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 def _row(prompt: object, tgt: object | None = None) -> dict[str, object]:

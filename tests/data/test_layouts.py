@@ -32,6 +32,7 @@ from data.layout_files import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.command_line import invoke, refusal
+from support.rows import write_jsonl
 
 from grrm import small_files
 from grrm.cli.records import read_records
@@ -300,7 +301,7 @@ def test_the_splits_of_a_saved_data_set_are_named(tmp_path):
 
 def test_rows_without_a_known_language_are_told_in_one_line(tmp_path, caplog):
     rows = [*DICTS, *(DICTS[0] | {"trg_lang": f"germ{at}"} for at in range(30))]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "rows.jsonl", rows)
     report = convert_to_src_tgt(tmp_path / "rows.jsonl", tmp_path / "out.jsonl")
     assert "30 left out (30 x unknown language)" in report.summary()
     assert len(caplog.records) == 1

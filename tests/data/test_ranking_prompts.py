@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.rows import group, write_parquet
+from support.rows import group, write_jsonl, write_parquet
 
 from grrm.data.converters.gqm import convert_rl_gqm
 from grrm.data.dataset import PromptItem, read_prompt_items
@@ -25,8 +25,7 @@ def encode(text: str) -> list[int]:
 
 def written(folder: Path, *rows: dict) -> Path:
     path = folder / "rl_gqm.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
+    return write_jsonl(path, rows)
 
 
 def read(path: Path, rule: str | None = "ranking_score") -> list[PromptItem]:

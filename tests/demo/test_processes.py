@@ -78,13 +78,6 @@ def test_a_child_ends_with_a_parent_that_was_killed(tmp_path):
     eventually(lambda: not is_alive(child))
 
 
-def test_child_that_ignores_sigterm_is_killed_after_the_deadline(tmp_path):
-    child = Child([sys.executable, "-c", STUBBORN], tmp_path / "log", cwd=tmp_path)
-    eventually(lambda: "up" in child.output())
-    child.stop(grace_s=0.2)
-    assert child.poll() == -signal.SIGKILL
-
-
 def test_output_is_that_of_this_run_only_and_both_streams(tmp_path):
     log = tmp_path / "logs" / "stage.log"
     for word in ("first", "second"):

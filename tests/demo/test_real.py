@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 from support.argument_files import check_folders, values_of
 from support.command_line import invoke
+from support.rows import write_jsonl
 
 import grrm
 from grrm.config import RewardModelConfig, RLConfig, SFTConfig
@@ -236,7 +237,7 @@ def measured(finished_demo):
             write_json(out / f"seed{seed}" / part / "ranking.json", found)
     lines = [{"step": step, "reward_mean": 0.25 * step, "loss": 1.0} for step in (1, 2)]
     (out / "seed1" / "gqm").mkdir()
-    (out / "seed1" / "gqm" / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_jsonl(out / "seed1" / "gqm" / "metrics.jsonl", lines)
     return plan
 
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from paddlenlp.trl import DPOCriterion
 from safetensors.numpy import load_file
-from support.rl_processes import CONFIGS, SCRIPTS, TinyWorld, metrics_of, run, train_here, two_ranks
+from support.rl_processes import CONFIGS, TinyWorld, metrics_of, train_here
+from support.rows import write_jsonl
 
 from grrm.config import DPOConfig, load_config
 from grrm.data.preference.instructions import write_instructions
@@ -42,11 +43,6 @@ def pair_rows(n_rows: int) -> list[dict[str, str]]:
         prompt = f"Translate the following text from English into German:\nEnglish: {word} {i}\nGerman:"
         rows.append({"prompt": prompt, "chosen": f"{word} {other}.", "rejected": f"{word} {other}?"})
     return rows
-
-
-def write(path: Path, rows: list[dict[str, str]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def words_of(world: TinyWorld, data: Path, output: Path, **changes: str) -> list[str]:
@@ -101,7 +97,7 @@ def expected_loss(policy: np.ndarray, reference: np.ndarray, config: DPOConfig) 
 @pytest.mark.parametrize("dpo_loss", ["sigmoid", "ipo"])
 def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Path, dpo_loss: str) -> None:
     rows = pair_rows(8)
-    data = write(tmp_path / "pairs.jsonl", rows)
+    data = write_jsonl(tmp_path / "pairs.jsonl", rows)
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "1", "eval_datasets": str(data)}
     words = words_of(world, data, tmp_path / "out", dpo_loss=dpo_loss, per_device_eval_batch_size="3", **evaluated)
     train(words)
@@ -128,7 +124,7 @@ def test_loss_and_metrics_are_those_of_the_pairs(world: TinyWorld, tmp_path: Pat
 
 def test_a_line_of_two_steps_has_the_means_of_theirs(world: TinyWorld, tmp_path: Path) -> None:
     """Whether or not pairs that are held out are scored between them."""
-    data = write(tmp_path / "pairs.jsonl", pair_rows(16))
+    data = write_jsonl(tmp_path / "pairs.jsonl", pair_rows(16))
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "1", "eval_datasets": str(data)}
     found = []
     for steps in ("1", "2"):
@@ -167,7 +163,8 @@ def test_a_prompt_is_computed_once_for_both_responses(
 
 
 def test_pairs_come_to_be_in_order(world: TinyWorld, tmp_path: Path) -> None:
-    data, held = write(tmp_path / "pairs.jsonl", pair_rows(64)), write(tmp_path / "held.jsonl", pair_rows(90)[64:])
+    data = write_jsonl(tmp_path / "pairs.jsonl", pair_rows(64))
+    held = write_jsonl(tmp_path / "held.jsonl", pair_rows(90)[64:])
     evaluated = {"evaluation_strategy": "steps", "eval_steps": "20", "eval_datasets": str(held)}
     train(words_of(world, data, tmp_path / "out", max_steps="20", save_steps="20", learning_rate="0.003", **evaluated))
     (found,) = (line for line in metrics_of(tmp_path / "out") if "eval_loss" in line)
@@ -193,7 +190,7 @@ def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(
     folder = shutil.copytree(world.policy, tmp_path / "tokenizer")
     (folder / "chat_template.jinja").write_text("turn: {{ messages[0]['content'] }}")
     places = {"tokenizer_name_or_path": str(folder)} if is_apart else {"model_name_or_path": str(folder)}
-    data = write(tmp_path / "pairs.jsonl", pair_rows(2))
+    data = write_jsonl(tmp_path / "pairs.jsonl", pair_rows(2))
     words = words_of(world, data, tmp_path / "out", chat_template="checkpoint", **places)
     tokenizer = load_tokenizer(folder)
     (pair, _), _ = dpo_run.read_data(load_config(DPOConfig, TINY, words), tokenizer)
@@ -209,37 +206,22 @@ def test_the_checkpoints_template_is_that_of_the_tokenizers_folder(
     ],
 )
 def test_settings_that_make_no_sense_are_told(world: TinyWorld, tmp_path: Path, changes, message) -> None:
-    data = write(tmp_path / "pairs.jsonl", pair_rows(8))
+    data = write_jsonl(tmp_path / "pairs.jsonl", pair_rows(8))
     with pytest.raises(UserError, match=message):
         load_config(DPOConfig, TINY, words_of(world, data, tmp_path / "out", **changes))
 
 
 def test_a_file_of_other_rows_is_told(world: TinyWorld, tmp_path: Path) -> None:
-    data = write(tmp_path / "pairs.jsonl", [{"src": "a", "tgt": "b"}])
+    data = write_jsonl(tmp_path / "pairs.jsonl", [{"src": "a", "tgt": "b"}])
     with pytest.raises(UserError, match=r"lacks prompt, chosen, rejected .*make it with `grrm data pair-instructions`"):
         train(words_of(world, data, tmp_path / "out"))
 
 
-@pytest.mark.slow
-def test_four_steps_of_two_ranks_equal_two_and_two_more(world: TinyWorld, tmp_path: Path) -> None:
-    data = write(tmp_path / "pairs.jsonl", pair_rows(24))  # three steps an epoch
-    fixed = {"save_steps": "2", "lr_scheduler_type": "constant", "per_device_train_batch_size": "4"}
-
-    def start(output: str, max_steps: str) -> None:
-        command = [str(SCRIPTS / "run_dpo.py"), str(TINY)]
-        command += words_of(world, data, tmp_path / output, max_steps=max_steps, **fixed)
-        run(two_ranks(command, tmp_path / "logs"))
-
-    start("whole", "4")
-    start("parts", "2")
-    start("parts", "4")
-    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
-    assert all((whole[name] == parts[name]).all() for name in whole)
-
-
 def test_lora_trains_the_projections_that_it_names_and_leaves_a_whole_policy(world: TinyWorld, tmp_path: Path) -> None:
     lora = {"lora": "true", "lora_rank": "4", "lora_target_modules": '["q_proj", "up_proj"]', "max_steps": "4"}
-    train(words_of(world, write(tmp_path / "pairs.jsonl", pair_rows(12)), tmp_path / "out", save_steps="4", **lora))
+    train(
+        words_of(world, write_jsonl(tmp_path / "pairs.jsonl", pair_rows(12)), tmp_path / "out", save_steps="4", **lora)
+    )
     before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
     assert before.keys() == after.keys()
     assert {name.split(".")[-2] for name in after if (before[name] != after[name]).any()} == {"q_proj", "up_proj"}

@@ -21,6 +21,7 @@ from engines.engine_servers import MODEL, EngineServer
 from support.command_line import GRRM, grrm
 from support.gguf_files import write_policy_gguf
 from support.rl_processes import TinyWorld
+from support.rows import write_jsonl
 
 KINDS = ["grrm", "vllm", "llama_cpp"]
 N_ROWS = 24
@@ -83,8 +84,7 @@ def rows(world: TinyWorld) -> Path:
         {"src_text": one["source"], "src_lang": one["src_lang"], "trg_lang": one["trg_lang"], "mt_texts": CANDIDATES}
         for one in sources
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_jsonl(path, lines)
 
 
 def replies(done: subprocess.CompletedProcess[str], column: str) -> list[Any]:

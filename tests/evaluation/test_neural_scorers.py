@@ -48,22 +48,18 @@ def test_a_failure_is_told_in_the_programs_own_last_words(environment):
         NeuralScorer("comet", environment, "nowhere").score(["a"], ["b"], ["c"])
 
 
-def test_scores_that_are_no_numbers_are_refused(environment):
-    install(environment, comet=COMET, torch=TORCH)
-    with pytest.raises(UserError, match="gave 0 finite scores for 1 rows"):
-        NeuralScorer("comet", environment).score(["a"], ["NAN"], ["c"])
-
-
-def test_too_few_scores_are_refused(environment):
-    install(environment, comet=COMET, torch=TORCH)
-    with pytest.raises(UserError, match="it answered 0 scores for 1 rows"):
-        NeuralScorer("comet", environment).score(["a"], ["FEW"], ["c"])
-
-
-def test_a_program_that_ends_without_an_answer_is_refused(environment):
-    install(environment, comet="import os; os._exit(0)", torch=TORCH)
-    with pytest.raises(UserError, match="it ended with status 0"):
-        NeuralScorer("comet", environment).score(["a"], ["b"], ["c"])
+@pytest.mark.parametrize(
+    ("package", "text", "message"),
+    [
+        (COMET, "NAN", "gave 0 finite scores for 1 rows"),
+        (COMET, "FEW", "it answered 0 scores for 1 rows"),
+        ("import os; os._exit(0)", "b", "it ended with status 0"),
+    ],
+)
+def test_what_is_no_score_of_each_row_is_refused(environment, package, text, message):
+    install(environment, comet=package, torch=TORCH)
+    with pytest.raises(UserError, match=message):
+        NeuralScorer("comet", environment).score(["a"], [text], ["c"])
 
 
 def test_nothing_waits_beyond_the_deadline(environment):

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from support.completions_server import CompletionsServer
 from support.judged_groups import group_of
+from support.rows import write_jsonl
 from support.tiny_policy import write_tiny_reward_model
 
 import grrm
@@ -52,8 +53,7 @@ def in_document(context) -> Group:
 
 
 def test_a_ranker_reads_the_context_that_it_was_trained_with(folder, tmp_path, monkeypatch):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
     config = RewardModelConfig(output_dir="out", context_segments=2)
     trained = read_gold_groups(rows, GroupEncoder(config, load_tokenizer(folder), folder), config).groups
     seen: list = []

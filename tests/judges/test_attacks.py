@@ -39,10 +39,6 @@ EXPECTED = [float(score_of(text)) for text in HONEST]
 assert len(set(EXPECTED)) == len(HONEST)  # or a swap would go unnoticed
 
 
-def test_there_are_more_than_two_hundred_different_attacks():
-    assert len({attack.text for attack in ATTACKS}) == len(ATTACKS) >= 200
-
-
 @each_kind
 def test_attack_is_masked_or_stays_in_its_fence_and_the_others_keep_their_scores(attacks):
     for attack in attacks:

@@ -5,9 +5,7 @@ from support.judged_groups import ModelOf, by_length, group_of, judge_over, show
 from support.text_models import TextModel
 
 from grrm.errors import UserError
-from grrm.gqm.chat import render_chatml
 from grrm.gqm.groups import Status
-from grrm.judges.generative import first_prompts
 from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.interface import GeneratedText, OpenedGenerator
 from grrm.judges.metrics import JudgeMetrics
@@ -222,18 +220,6 @@ def test_options_of_one_judge_are_not_anothers():
         spec_of("sqm").read({"permutations": 2})
     with pytest.raises(UserError, match="unknown judge 'sqn': give one of "):
         spec_of("sqn").read({})
-
-
-@pytest.mark.parametrize(
-    "options", [GQMOptions(), SQMOptions(), GQMOptions(permutations=3), GQMOptions(max_candidates=2)]
-)
-def test_prompts_are_those_that_the_model_would_be_asked_first(options):
-    model = ModelOf(by_length)
-    prompts = first_prompts(group_of(TEXTS), options, OpenedGenerator(model, render_chatml, None))
-    assert model.prompts == []
-    judge_over(model, options).judge([group_of(TEXTS)])
-    assert prompts
-    assert prompts == model.prompts[: len(prompts)]
 
 
 def test_what_a_probe_asks_counts_for_nothing():

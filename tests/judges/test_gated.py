@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-
 import pytest
 from support.judged_groups import ModelOf, by_length, group_of, judge_over, shown_in
-from support.reward_app import group, make_client, score_body
 
 from grrm.gqm.groups import Status
 from grrm.judges.gated import GatedJudge
 from grrm.judges.gqm import GQMOptions
 from grrm.judges.mixture import MixtureJudge, Part
-from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.gates import read_gates
-from grrm.rewards.shaping import ShapingConfig, shape_rewards
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 
@@ -60,23 +54,6 @@ def test_parts_behind_a_common_gate_tell_its_status():
     mixture = MixtureJudge([Part(group_judge(ModelOf(by_length)), "a")])
     (verdict,) = GatedJudge(mixture, GATES).judge([group_of(["a", "bb", LONG])])
     assert verdict.parts[0].statuses[2] is verdict.statuses[2] is Status.WRONG_LENGTH
-
-
-def test_a_failed_gate_is_no_score_of_zero():
-    candidates = [SimpleNamespace(candidate_id=str(i), translation="t", n_tokens=3) for i in range(2)]
-    gated = SimpleNamespace(group_id="g", candidates=candidates)
-    verdict = GatedJudge(group_judge(ModelOf(by_length)), GATES).judge([group_of(["a", LONG])])[0]
-    for action, expected in (("penalty", -0.5), ("mask", None)):
-        policy = FailurePolicy.from_mapping({"wrong_length": action})
-        assert shape_rewards(gated, verdict, ShapingConfig(default_reward=-0.5), policy).rewards[1] == expected
-
-
-def test_a_server_has_gates_too():
-    hosted = build_hosted_judge(Settings(judge="chrf", gates={"length": {"slack": 10}}))
-    body = score_body(group("g", "Good day, Anna!", LONG))
-    (verdict,) = make_client(hosted).post("/v1/score", json=body).get_json()["verdicts"]
-    assert [candidate["status"] for candidate in verdict["candidates"]] == ["scored", "wrong_length"]
-    assert json.dumps(verdict["candidates"][1]["score"]) == "null"
 
 
 @pytest.mark.parametrize("gates", [{"length": None}, {}])

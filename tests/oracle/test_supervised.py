@@ -15,6 +15,7 @@ from oracle.supervised import SupervisedOracle
 from oracle.test_rl import LIMITS, OTHERWISE, Record
 from oracle.world import write_oracle_policy
 from support.rl_processes import CONFIGS, TinyWorld, environment
+from support.rows import write_jsonl
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +86,7 @@ def write_data(folder: Path) -> dict[str, Path]:
     paths = {}
     for name, lines in (("rows", rows), ("pairs", pairs), ("groups", groups)):
         paths[name] = folder / f"{name}.jsonl"
-        paths[name].write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_jsonl(paths[name], lines)
     return paths
 
 

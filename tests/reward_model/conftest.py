@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.rl_processes import TinyWorld
+from support.rows import write_jsonl
 
 
 @pytest.fixture
@@ -17,8 +17,7 @@ def write_rows(tmp_path: Path) -> Callable[..., Path]:
 
     def _write(rows: list[dict[str, Any]], name: str = "groups.jsonl") -> Path:
         path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
+        return write_jsonl(path, rows)
 
     return _write
 

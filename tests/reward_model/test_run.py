@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from support.command_line import ends_with_a_sentence
-from support.rl_processes import CONFIGS, SCRIPTS, metrics_of, one_rank, run, train_here, two_ranks
+from support.rl_processes import CONFIGS, SCRIPTS, metrics_of, run, train_here, two_ranks
 from support.rows import scored_rows
 
 from grrm.config import RewardModelConfig, load_config
@@ -170,30 +170,6 @@ def test_four_steps_of_two_ranks_equal_two_and_two_more(write_rows, settings, tm
     assert largest_difference(tmp_path / "whole", tmp_path / "parts") == 0
     told = [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "parts")]
     assert told == [[line.get("loss"), line.get("eval_loss")] for line in metrics_of(tmp_path / "whole")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "layout",
-    [
-        {"per_device_train_batch_size": "4"},
-        {"per_device_train_batch_size": "8", "tensor_parallel_degree": "2", "sequence_parallel": "true"},
-    ],
-    ids=["data", "tensor"],
-)
-def test_two_ranks_train_what_one_trains(write_rows, settings, tmp_path, layout):
-    data = write_rows(scored_rows(24))
-    held = {"evaluation_strategy": "steps", "eval_steps": "2", "eval_datasets": str(data)}
-
-    def command(output: str, **changes: str) -> list[str]:
-        return [str(SCRIPTS / "run_reward.py"), str(RANKER), *settings(data, output, **held, **changes)]
-
-    run(one_rank(command("one", per_device_train_batch_size="8")))
-    run(two_ranks(command("two", **layout), tmp_path / "logs"))
-    assert largest_difference(tmp_path / "one", tmp_path / "two") < 1e-5
-    for one, two in zip(metrics_of(tmp_path / "one"), metrics_of(tmp_path / "two"), strict=True):
-        for name in ("loss", "eval_loss", "eval_correlation", "eval_correlation_low", "eval_pair_accuracy_high"):
-            assert one.get(name, 0.0) == pytest.approx(two.get(name, 0.0), rel=1e-5)
 
 
 def test_pairs_and_groups_train_either_model(write_rows, settings, tmp_path):

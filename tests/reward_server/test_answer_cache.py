@@ -25,20 +25,13 @@ def is_kept(cache, name):
     return cache.get_or_compute(name, b"", lambda _: b"new")[1]
 
 
-def test_oldest_answer_is_dropped_beyond_the_number_of_entries():
-    cache = make_cache()
+@pytest.mark.parametrize(("max_entries", "size"), [(2, 1), (10, 40)], ids=["entries", "bytes"])
+def test_oldest_answer_is_dropped_beyond_the_number_of_entries_or_bytes(max_entries, size):
+    cache = make_cache(max_entries=max_entries)
     for name in "abc":
-        put(cache, name)
+        put(cache, name, size=size)
     assert is_kept(cache, "c")
     assert is_kept(cache, "b")
-    assert not is_kept(cache, "a")
-
-
-def test_oldest_answers_are_dropped_beyond_the_number_of_bytes():
-    cache = make_cache(max_entries=10)
-    for name in "abc":
-        put(cache, name, size=40)
-    assert is_kept(cache, "c")
     assert not is_kept(cache, "a")
 
 

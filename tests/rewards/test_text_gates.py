@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
+from support.rows import write_jsonl
 
 from grrm.data.convert import convert_to_rows, convert_to_src_tgt
 from grrm.data.dataset import read_prompt_items
@@ -218,7 +219,7 @@ def test_terms_go_from_a_file_to_the_task_and_faults_are_told(tmp_path, suffix):
             csv.writer(file).writerows([list(rows), *zip(*rows.values(), strict=True)])
     else:
         lines = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_jsonl(path, lines)
     report = convert_to_src_tgt(path, tmp_path / "rl.jsonl")
     assert [(row.row, row.reason) for row in report.rejected] == [
         (3, "terms has a term that is not in src_text 'Ordner'"),
@@ -237,7 +238,7 @@ def test_held_out_rows_keep_their_terms_and_places(tmp_path):
         | {"document": "a", "position": n, "terms": {"Datei": ["file"]}}
         for n in range(3)
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "rows.jsonl", rows)
     held = hold_out(opened(tmp_path / "rows.jsonl"), tmp_path / "heldout.parquet", 2, "Tower")
     assert held.written == 2
     kept = pq.read_table(held.path).to_pylist()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.reward_servers import reward_server
 from support.rl_processes import CONFIGS, TinyWorld, entry_command, metrics_of, one_rank, rollouts_of, run
+from support.rows import write_jsonl
 
 from grrm.rl.replay import replay
 
@@ -63,7 +63,7 @@ PUZZLE = "<|im_start|>user\nMichael said that Zoey lies.<|im_end|>\n<|im_start|>
 def test_labels_of_any_kind_reach_the_server_as_they_are(world: TinyWorld, tmp_path: Path) -> None:
     data = tmp_path / "kk.jsonl"
     rows = [{"src": [PUZZLE], "tgt": [f"(1) Michael is a knight\n(2) puzzle {n}"]} for n in range(8)]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(data, rows)
     rule = ("--judge", "answer", "--judge-option", "rule=knights_and_knaves", "--default-reward", "-1")
     with reward_server(*rule) as (_, url):
         settings = {"use_rm_server": "true", "reward_server": url, "reward_protocol": "paddlenlp"}

@@ -24,13 +24,10 @@ VARIANTS = {
     "sequence parallel": (2, {**TENSOR, "sequence_parallel": "true"}),
     "tensor parallel, sharded, balanced": (4, {**TENSOR, "sharding": "stage1", "balance_batch": "true"}),
 }
-# With a tied policy; `make test-scale` runs the others.
+# With a tied policy, of which tests/scale has all layouts; `make test-scale` runs all with an untied one.
 DIAGONAL = ("sharded", "tensor parallel, recomputed", "tensor parallel, sampling together", "sequence parallel")
-CASES = [
-    pytest.param(is_tied, name, marks=() if is_tied and name in DIAGONAL else pytest.mark.scale)
-    for is_tied in (True, False)
-    for name in VARIANTS
-]
+CASES = [(True, name) for name in DIAGONAL]
+CASES += [pytest.param(False, name, marks=pytest.mark.scale) for name in VARIANTS]
 
 
 @pytest.fixture(scope="module")

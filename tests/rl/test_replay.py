@@ -14,6 +14,7 @@ from support.command_line import invoke
 from support.dumped_run import config_of, write_run
 from support.rl_processes import TinyWorld, entry_command, rollouts_of, run, two_ranks
 from support.rolled import rolled_group
+from support.rows import write_jsonl
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.errors import UserError
@@ -85,7 +86,7 @@ def test_a_number_that_is_not_the_runs_is_named_and_the_command_fails(tmp_path):
     records = [json.loads(line) for line in path.read_text().splitlines()]
     was = records[4]["candidates"][1]["reward"]
     records[4]["candidates"][1]["reward"] = np.nextafter(was, 1.0)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_jsonl(path, records)
     done = invoke("replay", folder)
     assert done.return_value == 1
     assert f"step 2, group 2-1, candidate 1: reward {np.nextafter(was, 1.0)!r} in the dump, {was!r} now" in done.output
@@ -139,7 +140,7 @@ def test_only_groups_without_a_verdict_are_judged_again(tmp_path):
     records = [json.loads(line) for line in path.read_text().splitlines()]
     for number, status in ((1, "judge_timeout"), (5, "judge_unparsable"), (7, "unparsable_candidate")):
         records[number]["candidates"][0] |= {"status": status, "score": None, "reward": None, "advantage": None}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_jsonl(path, records)
     failed = {(record["step"], record["group_id"]) for record in (records[1], records[5], records[-1])}
     command = ["replay", str(folder), "--judge", "chrf", "--name", "again"]
     done = invoke(*command, "--only-failed")

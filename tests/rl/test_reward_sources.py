@@ -106,11 +106,7 @@ def test_error_code_of_a_row_server_is_a_failure_not_zeros(row_server):
 
 def test_argument_file_chooses_the_source():
     assert isinstance(stage(settings(reward_protocol="grrm")), RewardStage)
-    inside = stage(settings(use_rm_server=False, reward_server=None))
-    assert isinstance(inside, RewardStage)
-    group = rolled_group(0, [1, 1])
-    (group,) = reward(inside, [group])
-    assert group.judged.verdict.statuses == (Status.SCORED,) * 2
+    assert isinstance(stage(settings(use_rm_server=False, reward_server=None)), RewardStage)
 
 
 @pytest.mark.parametrize("name", ["chrf", "chrf++", "bleu", "consensus", "text_metric"])

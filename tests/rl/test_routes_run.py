@@ -15,6 +15,7 @@ from support.completions_server import CompletionsServer
 from support.reward_servers import serving
 from support.rl_processes import ROOT, TinyWorld, entry_command, metrics_of, rollouts_of, train_here
 from support.rolled import rolled_group
+from support.rows import write_jsonl
 
 from grrm.config import RLConfig, load_config
 from grrm.data.answers import convert_answers
@@ -36,8 +37,7 @@ def write_mixed(world: TinyWorld, path: Path) -> Path:
     graded = json.dumps({"answer": "0.5", "criteria": "10 for 4"})
     questions = [("polaris_tinyv", "4"), ("anything", "7"), ("grade", graded)]
     rows = [*translations, *({"src": prompt, "tgt": tgt, "data_source": name} for name, tgt in questions)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(path, rows)
 
 
 SERVER = """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from support.rl_processes import CONFIGS, TinyWorld, train_here
+from support.rows import write_jsonl
 from support.tiny_models import naive_logits
 
 from grrm.config import SFTConfig, load_config
@@ -30,8 +30,7 @@ def label_logprobs(model: Any, item: SftItem) -> list[float]:
 
 def sft_settings(world: TinyWorld, tmp_path: Path, **settings: str) -> list[str]:
     rows = [{"src": f"say {i}", "tgt": str(i)} for i in range(10)]
-    data = tmp_path / "sft.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = write_jsonl(tmp_path / "sft.jsonl", rows)
     values = {
         "init_from_config": "null",
         "model_name_or_path": str(world.policy),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from sft.sft_runs import TINY, label_logprobs, sft_settings
 from support.rl_processes import TinyWorld, train_here
+from support.rows import write_jsonl
 
 from grrm.config import SFTConfig, load_config
 from grrm.data.dataset import SftItem
@@ -62,7 +62,7 @@ def test_decisive_tokens_are_evaluated_by_themselves(world: TinyWorld, tmp_path:
     with pytest.raises(UserError, match=r"form_weight is 0.1, but no row of train_datasets says"):
         train_here(sft_run.train, config)
     rows = [{"src": f"say {i}", "tgt": f"is {i}", "decisive": [[3, 4]] if i % 3 else None} for i in range(10)]
-    (tmp_path / "sft.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "sft.jsonl", rows)
     train_here(sft_run.train, config)
     evaluated = read_metrics(tmp_path / "out")[-1]
     assert (

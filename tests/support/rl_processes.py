@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.rows import write_jsonl
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "llm/alignment/grrm"
@@ -73,8 +74,7 @@ def held_out_settings(world: TinyWorld, folder: Path, references: bool = True, n
     rows = [json.loads(line) for line in world.rl_data.read_text().splitlines()[-n_rows:]]
     if not references:
         rows = [{**row, "tgt": json.dumps({**json.loads(row["tgt"]), "reference": None})} for row in rows]
-    path = folder / "held_out.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_jsonl(folder / "held_out.jsonl", rows)
     return {"eval_datasets": str(path), "evaluation_strategy": "steps", "eval_steps": "1", "eval_samples": "2"}
 
 

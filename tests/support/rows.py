@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from grrm.data.parquet import iter_raw_rows
 Converter = Callable[..., ConversionReport]
 Row = dict[str, Any]
 WORDS = ["am", "fünften", "Mai", "kostet", "das", "Zimmer", "zwölf", "Euro", "und", "drei", "Kilometer", "weiter"]
+
+
+def write_jsonl(path: Path, rows: Iterable[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 def write_parquet(path: Path, rows: list[Row]) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.rows import write_jsonl
 
 from grrm.errors import UserError
 from grrm.tracking.model_card import model_card
@@ -41,7 +42,7 @@ SETTINGS: dict[str, Any] = {
 
 def write_run(folder: Path, **settings: Any) -> Path:
     (folder / "rollouts").mkdir(parents=True)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    write_jsonl(folder / "metrics.jsonl", LINES)
     (folder / "rollouts/arguments-step00000001.json").write_text(json.dumps(SETTINGS | settings))
     return folder
 

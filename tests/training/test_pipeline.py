@@ -20,6 +20,7 @@ from support.rl_processes import (
     one_rank,
     run,
 )
+from support.rows import write_jsonl
 from support.tiny_policy import write_policy
 
 from grrm.models.policy import load_policy
@@ -74,8 +75,7 @@ def with_layers(n_layers: int, kind: str, world: TinyWorld, folders: pytest.Temp
 def sft_command(policy: TinyWorld, output: Path, **settings: str) -> list[str]:
     # As many rows as a step has: with several processes PaddleNLP's loader has another order than with one.
     rows = [{"src": f"say {i} " * (1 + i % 3), "tgt": f"{i} " * (1 + i % 5)} for i in range(6 + 4)]
-    data = output.with_suffix(".jsonl")
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = write_jsonl(output.with_suffix(".jsonl"), rows)
     values = {
         "init_from_config": "null",
         "model_name_or_path": str(policy.policy),

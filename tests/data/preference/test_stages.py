@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from functools import partial
 from random import Random
 
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.command_line import invoke
 
+from grrm.data.bpe import train_bpe
 from grrm.data.preference.instructions import write_instructions, write_sft_instructions
 from grrm.data.preference.pair_files import pair_files
 from grrm.data.preference.samples import clean_sample_files
@@ -256,3 +259,27 @@ def test_a_stage_that_was_killed_goes_on_without_a_lost_or_doubled_row(tmp_path,
     names = [sorted(path.name for path in folder.iterdir()) for folder in folders]
     assert names[0] == names[1]
     assert all(read(folders[0] / name) == read(folders[1] / name) for name in names[0])
+
+
+@pytest.mark.slow
+def test_pairs_are_counted_in_tokens_without_a_word_of_what_that_imports(tmp_path):
+    pair = {
+        "src_text": "Guten Morgen",
+        "src_lang": "de",
+        "trg_lang": "en",
+        "winner_text": "Good morning",
+        "loser_text": "x",
+    }
+    pq.write_table(pa.Table.from_pylist([pair]), tmp_path / "pairs.parquet")
+    folder = train_bpe(["Guten Morgen", "Good morning"], tmp_path / "tokenizer", 300)
+    words = ["data", "pair-instructions", "pairs.parquet", "out.parquet", "--tokenizer", folder, "--max-len", "1024"]
+    done = subprocess.run(
+        [sys.executable, "-m", "grrm.cli", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "out.parquet: 1 rows written, 0 left out\n"), done.stderr
+    assert done.stderr == ""
