@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.command_line import ends_with_a_sentence, the_mistakes, the_sentence
+from support.local_server import refusing_url
 from support.rl_processes import CONFIGS, ROOT, SCRIPTS, TinyWorld, entry_command, environment, train_rl
 from support.rows import write_jsonl
 
@@ -256,9 +256,7 @@ def test_reward_server_that_does_not_run_is_told_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setattr(reward_sources, "STARTUP_S", 0.5)
     monkeypatch.setattr(rl_run, "load_part", lambda *args, **options: pytest.fail("the model was loaded"))
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    with refusing_url() as url:
         said = complaint(yaml=own_arguments(tmp_path, protocol), use_rm_server="true", reward_server=url)
     assert f"reward server {url} was not ready within 0.5 s (the connection was refused): start it" in said
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
-from support.local_server import FAST
+from support.local_server import FAST, refusing_url
 
 from grrm.engine.openai_text import OpenAITextGenerator
 from grrm.engine.openai_wire import unanswered_because
@@ -22,11 +21,8 @@ def start(closing):
 
 
 @pytest.fixture
-def closed_url():
-    """An address that refuses connections."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+def closed_url(closing):
+    return closing.enter_context(refusing_url())
 
 
 def outcomes(urls, *prompts, **settings):

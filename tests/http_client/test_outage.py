@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.completions_server import CompletionsServer
-from support.local_server import LocalServer
+from support.local_server import LocalServer, refusing_url
 from support.reward_protocol import check_right, make_groups, ok
 from support.rollout_server import RolloutServer
 from support.stopped_clock import stop_client_clock
@@ -127,30 +127,23 @@ def test_an_outage_longer_than_the_deadline_ends_there_with_its_cause(ask, outag
 
 @pytest.mark.parametrize("status", [200, 404, 503])
 def test_a_server_that_answers_anything_is_there(status):
-    with CompletionsServer(lambda body, number: "") as server:
+    with CompletionsServer(lambda body, number: "") as server, refusing_url() as away:
         server.model_status = status
-        start([closed_url(), server.url], 5.0)
+        start([away, server.url], 5.0)
 
 
 def test_a_server_that_takes_connections_and_is_slow_to_answer_is_there():
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with socket.create_server(("127.0.0.1", 0)) as silent, refusing_url() as away:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        client = completions_client([closed_url(), url], connect_timeout_s=0.2)
+        client = completions_client([away, url], connect_timeout_s=0.2)
         client.require_any(0.2)
 
 
 def test_servers_that_are_not_there_are_named_with_what_happened():
-    url = closed_url()
-    with pytest.raises(UserError, match=rf"answers \({url}: .*refused.*\): start it or correct the URL"):
+    with refusing_url() as url, pytest.raises(UserError, match=rf"answers \({url}: .*refused.*\): start it or correct"):
         start([url], 0.6)
 
 
 def start(urls: list[str], required_within_s: float) -> None:
     generator = OpenAITextGenerator(urls, "m", required_within_s=required_within_s)
     generator.generate_text(["a"], temperature=0.0, max_new_tokens=8)
-
-
-def closed_url() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import threading
 
 import pytest
 from support.completions_server import CompletionsServer, Refuse, completion
 from support.judged_groups import ModelOf, by_length, judge_over
+from support.local_server import refusing_url
 from support.reward_app import RecordingJudge, create_app, group, make_client, rows_body, score_body
 from support.text_models import TIMEOUT, TextModel
 
@@ -110,9 +110,7 @@ def test_text_metrics_take_their_options_too():
 
 
 def test_a_server_that_is_not_there_is_not_ready_and_leaves_the_status_unreachable():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with refusing_url() as url:
         client = create_app(Settings(), hosted(judge="gqm", openai_urls=[url], judge_deadline_s=2.0)).test_client()
         assert client.get("/readyz").status_code == 503
         answer = client.post("/v1/score", json=score_body(group("g", "one", "two"))).get_json()

@@ -7,6 +7,7 @@ import struct
 import threading
 
 import pytest
+from support.local_server import refusing_url
 from support.reward_protocol import check_right, client, make_groups, ok, status
 from support.stopped_clock import PATIENCE_S, stop_client_clock
 
@@ -137,9 +138,7 @@ def test_busy_server_costs_time_but_no_attempt(start, step):
 
 def test_refused_connections_last_until_the_deadline_and_are_then_named(monkeypatch, caplog):
     clock = stop_client_clock(monkeypatch)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with refusing_url() as url:
         start_s = clock.now
         with pytest.raises(RewardServerError, match=r"connection was refused \(the deadline of 100 s") as caught:
             client(url, attempts=1, deadline_s=100.0, backoff_max_s=5.0).score(make_groups(1))

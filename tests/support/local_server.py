@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -52,6 +54,14 @@ class _Listener(ThreadingHTTPServer):
 
     def handle_error(self, *args: Any) -> None:
         """Clients may hang up: that is no error here."""
+
+
+@contextmanager
+def refusing_url() -> Iterator[str]:
+    """An address of this machine that refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 class LocalServer:
