@@ -7,7 +7,7 @@ from support.text_models import TextModel
 from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.judges.gqm import GQMJudge, GQMOptions
-from grrm.judges.interface import GeneratedText, OpenedGenerator
+from grrm.judges.interface import GeneratedText
 from grrm.judges.metrics import JudgeMetrics
 from grrm.judges.registry import spec_of
 from grrm.judges.spec import read_options

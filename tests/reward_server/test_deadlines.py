@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from functools import partial
 
 import pytest
 import requests
 from support.completions_server import CompletionsServer
-from support.local_server import LocalServer
 from support.reward_app import RecordingJudge, group, make_client, request_at_the_judge, score_body
-from support.reward_protocol import check_right, client, make_groups, ok, right_answer, status
 from support.reward_servers import reward_server
 from support.stopped_clock import PATIENCE_S, stop_clock
 from support.text_models import TextModel
@@ -114,30 +111,3 @@ def test_model_that_does_not_answer_in_time_costs_the_deadline():
     finally:
         hang.set()
         model.close()
-
-
-def partly(handler, body):
-    """At the deadline half of the groups are done."""
-    answer = right_answer(body)
-    done = answer["verdicts"][: len(answer["verdicts"]) // 2]
-    problem = {"error_code": 504, "error_msg": "late", "field": None, "reference_id": None}
-    handler.reply(504, problem | answer | {"verdicts": done})
-
-
-def foreign(handler, body):
-    """The same about groups of another request."""
-    partly(handler, body.replace(b'"g0"', b'"other"'))
-
-
-@pytest.mark.parametrize(
-    ("script", "asked_for"),
-    [([partly, partly, ok], [8, 4, 2]), ([foreign, ok], [8, 8]), ([status(504), ok], [8, 8])],
-)
-def test_client_asks_again_for_what_was_not_done_and_believes_nothing_else(script, asked_for):
-    groups, server = make_groups(8), LocalServer(*script)
-    with client(server.url) as asking:
-        check_right(groups, asking.score(groups))
-    server.close()
-    bodies = [json.loads(body) for _, body, _ in server.asked]
-    assert [len(body["groups"]) for body in bodies] == asked_for
-    assert float(server.asked[0][2][DEADLINE_HEADER]) == pytest.approx(119)

@@ -70,6 +70,7 @@ def test_port_in_use_is_one_sentence_and_exit_2(server):
     port = url.rpartition(":")[2]
     said = mistake(python(SCRIPT, "--port", port))
     assert said.startswith(f"error: cannot listen on 127.0.0.1 port {port} (Address already in use)")
+    assert "choose another with --port" in said
 
 
 def test_token_is_asked_for_and_the_server_stops_on_sigterm(tmp_path):

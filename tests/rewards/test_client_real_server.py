@@ -6,15 +6,13 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import requests
 from support.reward_protocol import check_right, client, make_groups
-from support.reward_servers import groups_judged, reward_server, slow_server
+from support.reward_servers import groups_judged, slow_server
 from support.stopped_clock import PATIENCE_S, eventually
 
-from grrm.gqm.groups import Candidate, Status
 from grrm.rewards.client import RewardServerError
 
 STUCK_CLIENT = """
@@ -77,16 +75,6 @@ def test_client_time_out_retry_gets_the_first_answer_not_a_second_judgement(tmp_
         hold.unlink()
         check_right(groups, verdicts.result(PATIENCE_S))
         assert groups_judged(url) == 2
-
-
-def test_a_candidate_that_is_too_long_costs_no_other_its_score():
-    groups, long = make_groups(3), "x" * 70_000
-    groups[1] = replace(groups[1], candidates=(groups[1].candidates[0], Candidate("long", long, long)))
-    with reward_server("--judge", "chrf") as (_, url):
-        verdicts = client(url).score(groups)
-    scored = Status.SCORED
-    assert [verdict.statuses for verdict in verdicts] == [(scored,) * 2, (scored, Status.TOO_LONG), (scored,) * 2]
-    assert verdicts[1].scores[1] is None
 
 
 def test_failed_process_is_not_kept_alive_by_a_stuck_server():

@@ -37,7 +37,7 @@ def silent(handler, body):
     handler.close_connection = True
 
 
-@pytest.mark.parametrize("step", [reset_mid_answer, hang_up_early, silent, status(408), status(429), status(502)])
+@pytest.mark.parametrize("step", [reset_mid_answer, hang_up_early, silent, status(408), status(429), status(504)])
 def test_passing_failures_are_retried_with_the_same_request(start, step):
     def second(handler, body):
         asking.http.exchange.read_timeout_s = PATIENCE_S  # what comes now is answered
@@ -148,12 +148,12 @@ def test_refused_connections_last_until_the_deadline_and_are_then_named(monkeypa
     assert len(caplog.records) < caught.value.attempt / 2
 
 
-@pytest.mark.parametrize(("code", "n_asked"), [(500, 2), (422, 1)])
+@pytest.mark.parametrize(("code", "n_asked"), [(500, [1, 1]), (422, [0, 1])])
 def test_500_is_final_once_all_members_gave_it_and_a_refusal_at_once(start, code, n_asked):
     servers = [start(status(code)), start(status(code))]
-    with pytest.raises(RewardServerError, match=rf"HTTP {code} at groups\[0\]: no \(log reference r1\); check"):
+    with pytest.raises(RewardServerError, match=rf"HTTP {code} at groups\[0\]: no \(log reference r1\)"):
         client(*(server.url for server in servers)).score(make_groups(1))
-    assert sum(len(server.asked) for server in servers) == n_asked
+    assert sorted(len(server.asked) for server in servers) == n_asked
 
 
 def test_retry_after_is_honoured(start, caplog):
