@@ -299,7 +299,7 @@ def test_held_out_rows_are_not_planned_as_training_rows(tmp_path):
     assert prompts == ["4,800", "4,500", "5,000"]
 
 
-@pytest.mark.parametrize(("val_size", "trained"), [("0.1", "4,500"), ("200", "4,800"), ("9000", "0")])
+@pytest.mark.parametrize(("val_size", "trained"), [("0.1", "4,500"), ("200", "4,800")])
 def test_rows_that_supervised_stages_hold_out_are_not_planned_either(tmp_path, val_size, trained):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("{}\n" * 5_000)

@@ -148,6 +148,7 @@ def test_an_answer_cannot_leave_its_tag():
         ("untrue", RejectReason.MALFORMED_ANSWER),
         ("True or False?", RejectReason.MALFORMED_ANSWER),
         ("Is the answer true? No.", RejectReason.MALFORMED_ANSWER),
+        ("# -", RejectReason.MALFORMED_ANSWER),  # not a word
         ("yes", RejectReason.MALFORMED_ANSWER),
         (" ", RejectReason.EMPTY),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Literal, get_args
 
 from grrm.errors import require_known
@@ -79,7 +80,7 @@ def _values(said: str) -> Iterator[bool | None]:
     """Yield the value of each `true` and `false`, None where that is in doubt."""
     distance, is_hedged = math.inf, False  # words, but for fillers, since the clause's last negation
     words = [word.lower() for word in _WORD.findall(said)]
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
         if word in ("true", "false"):
             is_negated = distance <= 1
             in_doubt = is_hedged or following == "?" or (word == "true" and 1 < distance < math.inf)
