@@ -125,6 +125,9 @@ def test_the_command_writes_what_was_asked_for_and_where_it_comes_from(wheel: Pa
     assert source["rows"]["train"] == {"en-de": 50}
     assert source["rows"]["dev"] == {"en-de": 2}
     assert list(source["files"]) == ["homeassistant.whl"]
+    assert "2025.3.4" not in source["origin"], "the wheel may be of any version"
+    invoke("data", "corpus", "phrases", out, "--train-rows", 2, "--heldout-rows", 2)
+    assert not (out / "source.json").exists(), "the licence is of other rows"
 
 
 def test_rows_of_an_earlier_corpus_do_not_stay(wheel: Path, tmp_path: Path) -> None:
@@ -143,6 +146,13 @@ def test_pairs_that_are_none_are_one_sentence(pairs: str) -> None:
 
 def test_a_wheel_that_cannot_serve_is_one_sentence(wheel: Path, tmp_path: Path) -> None:
     (tmp_path / "no.whl").write_bytes(b"PK no")
+    with pytest.raises(UserError, match=r"no\.whl' is not a readable wheel of Home Assistant"):
+        build_homeassistant(tmp_path / "out", [("en", "de")], tmp_path / "no.whl")
+    with zipfile.ZipFile(tmp_path / "no.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name := "homeassistant/components/lamp/translations/en.json", json.dumps(many("en")))
+    damaged = bytearray((tmp_path / "no.whl").read_bytes())
+    damaged[30 + len(name)] = 7  # a block of a type that there is not
+    (tmp_path / "no.whl").write_bytes(damaged)
     with pytest.raises(UserError, match=r"no\.whl' is not a readable wheel of Home Assistant"):
         build_homeassistant(tmp_path / "out", [("en", "de")], tmp_path / "no.whl")
     with pytest.raises(UserError, match="has no texts in fr: leave out the pairs with it"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -167,3 +168,12 @@ def test_what_cannot_be_read_is_one_sentence(packages: Path, tmp_path: Path) -> 
         (tmp_path / "libreoffice-help-en-us_1_all.deb").write_bytes(damaged)
         with pytest.raises(UserError, match=r"en-us_1_all\.deb' is not a whole Debian package"):
             list(deb_files(tmp_path / "libreoffice-help-en-us_1_all.deb"))
+
+
+def test_a_package_that_is_damaged_in_its_middle_is_one_sentence(tmp_path: Path) -> None:
+    path = write_deb(tmp_path / "a.deb", {"en-US/text/long.html": random.Random(0).randbytes(200_000).hex()})
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2 : len(contents) // 2 + 20] = bytes(20)
+    path.write_bytes(contents)
+    with pytest.raises(UserError, match=r"a\.deb' is not a whole Debian package"):
+        list(deb_files(path))

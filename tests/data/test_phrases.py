@@ -106,6 +106,7 @@ def test_all_pairs_include_those_without_english(tmp_path: Path) -> None:
     [
         ({"train_rows": 0}, "train_rows is 0; ask for at least one row"),
         ({"heldout_rows": -1}, "heldout_rows is -1"),
+        ({"dev_rows": -1}, "dev_rows is -1"),
         ({"languages": ("en",)}, "must be at least two different ones"),
         ({"languages": ("en", "de", "de")}, "must be at least two different ones"),
         ({"languages": ("de", "fr")}, "lack en; add it"),

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -64,14 +65,13 @@ def build_homeassistant(
     Raises:
         UserError: the wheel cannot be had or read, or nothing is left
     """
+    origin = "a wheel of Home Assistant's" if wheel else f"https://pypi.org/project/homeassistant ({WHEEL.requirement})"
     with nullcontext(wheel) if wheel else downloaded_wheel(WHEEL) as path:
         languages = {"en"}.union(*pairs)
         texts = read_texts(path, languages)
         files = {path.name: sha256_of(path)}
     settings = {"min_words": min_words, "max_words": max_words, "keep_placeholders": keep_placeholders, "seed": seed}
-    source = Source(
-        "homeassistant", "Apache-2.0", f"https://pypi.org/project/homeassistant ({WHEEL.requirement})", files, settings
-    )
+    source = Source("homeassistant", "Apache-2.0", origin, files, settings)
     usable = {
         key: text
         for key, text in texts["en"].items()
@@ -96,7 +96,7 @@ def read_texts(wheel: Path, languages: Collection[str]) -> Texts:
                 if match and match[2] in codes:
                     flat = _flat(json.loads(archive.read(name)), match[1])
                     texts[codes[match[2]]].update(flat)
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, ValueError) as error:
         raise UserError(
             f"'{wheel}' is not a readable wheel of Home Assistant ({error}): give another with --from"
         ) from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import lzma
 import re
 import tarfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from html.parser import HTMLParser
@@ -216,7 +218,7 @@ def deb_files(path: Path) -> Iterator[tuple[str, bytes]]:
                 contents = archive.extractfile(member) if member.isfile() else None
                 if contents is not None:
                     yield member.name.removeprefix("./"), contents.read()
-    except (OSError, ValueError, EOFError, tarfile.TarError) as error:
+    except (OSError, ValueError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"'{path}' is not a whole Debian package ({error}): download it again") from error
 
 

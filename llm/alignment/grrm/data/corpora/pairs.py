@@ -16,6 +16,7 @@ from grrm.data.parquet import SCHEMA, TranslationRow, write_rows
 from grrm.errors import UserError
 
 _WORD = "0-9A-Za-z\u00c0-\u024f\u0400-\u04ff"  # digits, Latin and Cyrillic letters
+SOURCE_NOTE = "source.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,12 @@ def write_corpus(
     dev: Sequence[tuple[Any, ...]] = (),
     schema: pa.Schema = SCHEMA,
 ) -> CorpusFiles:
-    """Write `train.parquet`, `heldout.parquet` and, unless it has no rows, `dev.parquet`, each atomically."""
+    """Write `train.parquet`, `heldout.parquet` and, unless it has no rows, `dev.parquet`, each atomically.
+
+    The note of an earlier corpus' source and licence is removed.
+    """
     train_file, heldout_file, dev_file = (out_dir / f"{name}.parquet" for name in ("train", "heldout", "dev"))
+    (out_dir / SOURCE_NOTE).unlink(missing_ok=True)
     if dev:
         write_rows(dev_file, dev, schema)
     else:

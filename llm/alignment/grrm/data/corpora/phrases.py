@@ -145,6 +145,8 @@ def build_phrases(
     side (`pairs="hub"`) or any two (`"all"`). Raises UserError for fewer than one row, languages that cannot be
     paired, or more rows than there are different phrases.
     """
+    if dev_rows < 0:
+        raise UserError(f"dev_rows is {dev_rows}; ask for at least one row, or for 0 to have none")
     for name, count in (("train_rows", train_rows), ("heldout_rows", heldout_rows)):
         if count < 1:
             raise UserError(f"{name} is {count}; ask for at least one row")

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from grrm.data.atomic import write_json
-from grrm.data.corpora.pairs import CorpusFiles, write_corpus
+from grrm.data.corpora.pairs import SOURCE_NOTE, CorpusFiles, write_corpus
 from grrm.data.corpora.phrase import Side, hash_fraction
 from grrm.data.parquet import SCHEMA
 from grrm.errors import UserError
@@ -124,7 +124,7 @@ def write_translations(
         raise UserError(f"no translation of {source.corpus} is left with these settings: allow more words or pairs")
     files = write_corpus(out_dir, sides["train"], sides["heldout"], sides["dev"], schema)
     counts = {side: _counts(sides[side]) for side in SIDES}
-    write_json(out_dir / "source.json", asdict(source) | {"rows": counts}, indent=2)
+    write_json(out_dir / SOURCE_NOTE, asdict(source) | {"rows": counts}, indent=2)
     return files
 
 
