@@ -14,7 +14,7 @@ from support.rows import write_jsonl
 from support.stopped_clock import eventually
 from support.tiny_policy import write_tiny_checkpoint
 
-from grrm.cli import devices
+from grrm.cli import devices, results
 from grrm.errors import UserError
 from grrm.tracking import console
 
@@ -95,6 +95,7 @@ def test_what_is_left_of_another_command_is_not_used(tmp_path):
     first = key(rows, "--devices", "cpu:2")
     assert first == key(rows, "--devices=0-7") == key(rows, "--batch-deadline", 5, "--devices", "cpu:2")
     assert first != key(rows, "--devices", "cpu:2", "--seed", "1")
+    assert first != key(rows, "--judge-option", f"criteria={'long ' * 99}"), "which no file can be called"
     rows.write_text(rows.read_text() + "{}\n")
     assert first != key(rows, "--devices", "cpu:2")
 
@@ -141,6 +142,23 @@ def test_what_the_others_have_done_is_there_when_one_has_failed(tmp_path):
     assert [json.loads(line)["judge_scores"][0] for line in out.read_text().splitlines()] == [1.0] * N_ROWS
     judged = (tmp_path / "judged").read_text().split("\n")[:-1]
     assert len(judged) == len({*judged}) == N_ROWS
+
+
+def test_what_is_done_stays_until_the_output_is_written(tmp_path, monkeypatch):
+    rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
+    words = ["rank", rows, *RANK, "--out", out, "--devices", "cpu:1"]
+
+    def on_a_full_disk(row):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(results, "json_line", on_a_full_disk)
+        invoke(*words)
+    assert not out.exists()
+    monkeypatch.setattr(devices.sys, "executable", "/no/python")
+    invoke(*words)
+    assert len(out.read_text().splitlines()) == N_ROWS
+    assert not (tmp_path / "out.jsonl.parts").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell processes that their parent is gone")

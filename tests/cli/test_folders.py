@@ -103,9 +103,19 @@ def test_a_file_of_bad_rows_is_one_sentence(folder, tmp_path):
         invoke("rank", folder, "--out", tmp_path / "scored", "--judge", "text_metric")
 
 
+def test_a_folder_may_have_a_dot_in_its_name(folder, tmp_path):
+    out = tmp_path / "scored.v2"
+    invoke("rank", folder, "--out", out, "--judge", "text_metric")
+    assert names(out) == ["de2en.parquet", "en2de.parquet"]
+    invoke("rank", folder.rename(tmp_path / "rows-1.5"), "--inplace", "--judge", "text_metric")
+    assert pq.read_table(tmp_path / "rows-1.5/de2en.parquet").equals(pq.read_table(out / "de2en.parquet"))
+
+
 def test_what_does_not_go_together_is_told(folder, tmp_path):
-    with pytest.raises(UserError, match="is a folder: give another one with --out"):
-        invoke("rank", folder, "--judge", "text_metric")
+    (tmp_path / "file").touch()
+    for out in ([], ["--out", tmp_path / "one.parquet"], ["--out", tmp_path / "file"]):
+        with pytest.raises(UserError, match="is a folder: give another one with --out"):
+            invoke("rank", folder, "--judge", "text_metric", *out)
     with pytest.raises(UserError, match=r"--inplace writes to .*, and --out says .*: leave out one of them"):
         invoke("rank", folder, "--judge", "text_metric", "--inplace", "--out", tmp_path / "x")
     with pytest.raises(UserError, match="ROWS is standard input: give --out"):

@@ -31,19 +31,27 @@ if TYPE_CHECKING:
 
 Opened = TypeVar("Opened")
 Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
-_WORDS, _DEVICES, _SHARE, _DEADLINE = "grrm.words", "grrm.devices", "grrm.share", "grrm.deadline"
+_WORDS, _DEVICES, _DEADLINE = "grrm.words", "grrm.devices", "grrm.deadline"
+_SHARE, _SHARES = "grrm.share", "grrm.shares"
 _HOW = ("--devices", "--batch-deadline")  # which do not change the rows
 _POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 class SharedCommand(ScriptCommand):
-    """A command that keeps its words, to start itself on every device."""
+    """A command that keeps its words, to start itself on every device, and then the results until it has ended."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does."""
         ctx.meta[_WORDS] = [*ctx.command_path.split()[1:], *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run as click does; what came from the devices is removed after its output was written, and not before."""
+        result = super().invoke(ctx)
+        if (shares := ctx.meta.get(_SHARES)) is not None:
+            shares.remove()
+        return result
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -94,7 +102,7 @@ def over_devices(
         _compute_share(n_rows, batch_rows, open_it, compute, *meta[_SHARE])
         raise click.exceptions.Exit(0)
     if meta.get(_DEVICES) is not None:
-        shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
+        meta[_SHARES] = shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
         return shares.run(description, meta[_DEADLINE])
     if context is not None:
         refuse_ineffective(("batch_deadline",), "without --devices")
@@ -147,7 +155,7 @@ class _Shares:
         return cls(environments(devices), words, n_rows, parts, _fingerprint(words, rows))
 
     def run(self, description: str, deadline_s: float) -> list[Any]:
-        """Start the processes, wait for them, and read what they made; their files are removed when all is there."""
+        """Start the processes for the rows that are not done, wait for them, and read what they made."""
         from grrm.demo.processes import signals_as_interrupts
         from grrm.tracking.console import StepProgress
 
@@ -158,10 +166,13 @@ class _Shares:
             with closing(progress), signals_as_interrupts(), ExitStack() as stack:
                 self._wait(stack, progress.update, len(done), deadline_s)
             done = _read_done(self.parts, self.key)
+        return [done[row] for row in range(self.n_rows)]
+
+    def remove(self) -> None:
+        """Remove the files of the processes."""
         for path in self.parts.iterdir():
             path.unlink()
         self.parts.rmdir()
-        return [done[row] for row in range(self.n_rows)]
 
     def _wait(self, stack: ExitStack, tell: Callable[[int], object], n_done: int, deadline_s: float) -> None:
         from grrm.demo.processes import Child
@@ -274,7 +285,8 @@ def _fingerprint(words: Sequence[str], rows: Path) -> str:
         if not skipped and not word.startswith(_HOW):
             digest.update(f"{word}\0".encode())
             path = Path(word.partition("=")[2] or word)
-            for file in [path, *sorted(path.glob("**/*" if path == rows else "*"))] if path.exists() else []:
+            is_there = os.path.exists(path)  # Path.exists raises for a text that is longer than a name may be
+            for file in [path, *sorted(path.glob("**/*" if path == rows else "*"))] if is_there else []:
                 state = file.stat()
                 digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\0".encode() if file.is_file() else b"")
         skipped = word in _HOW

@@ -65,9 +65,10 @@ def _over_files(
     rows: Path, out: Path | None, part_id: int, device_num: int, added: str | None, command: Callable[..., None]
 ) -> None:
     from grrm.data.layouts.arrow_files import open_parquet
+    from grrm.data.layouts.opening import ENDINGS
     from grrm.data.preference.pair_files import pair_files
 
-    if out is None or out.suffix:
+    if out is None or out.is_file() or (out.suffix in ENDINGS and not out.is_dir()):
         raise UserError(f"{rows} is a folder: give another one with --out, or --inplace")
     rewrites = out.resolve() == rows.resolve()
     files = pair_files(rows, part_id, device_num)
