@@ -103,8 +103,11 @@ def test_several_language_pairs_have_a_mean_and_files_of_scores_are_of_each(tmp_
 
 
 def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
-    path = write_jsonl(tmp_path / "rows.jsonl", plain_rows())
+    rows = plain_rows()
+    rows[0]["reference"] = None  # those of the other systems have it
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
     content = card(tmp_path, path, "--scores", "mine")
+    assert "chrf" in rows_of(content)
     gold = np.array([[3, 1.5, 1.5], [9, 4.5, 1]])
     mine = np.array([[10.0, 9, 8]] * 2)
     row = rows_of(content)["mine"]
@@ -278,6 +281,7 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         (lambda rows: [{k: v for k, v in rows[0].items() if k != "gold"}], (), "has no column gold among"),
         (lambda rows: [*rows, {**rows[0], "annotator": "cy", "trg_text": "other"}], (), "in a column segment"),
         (lambda rows: [{k: v for k, v in row.items() if k != "lp"} for row in rows], (), "does not say its languages"),
+        (lambda rows: rows, ("--without", "s2", "--without", "S3"), "rows.jsonl 'S3': give one of s0, s1, s2"),
         (lambda rows: rows, ("--language-pair", "en-fr"), "has no rows of en-fr"),
         (lambda rows: rows, ("--temperature", "1"), "--temperature has no effect without --judge or --model"),
         (lambda rows: rows, ("--scores", "theirs"), "has no column theirs among"),
@@ -301,6 +305,7 @@ def test_mistakes_in_a_test_set(tmp_path):
     assert f"{tmp_path} has the test sets wmt; give one of them" in mistake(tmp_path)
     assert "wmt 'da': give one of mqm, rater1, rater2" in mistake(folder, "--gold-key", "da")
     assert "unknown metric of en-de" in mistake(folder, "--scores", "COMET-refA")
+    assert "wmt 'sys9': did you mean 'sys" in mistake(folder, "--without", "sys9")
     for pair in ("/x", "**", "en-*"):
         assert f"--language-pair {pair} is none; write its languages" in mistake(folder, "--language-pair", pair)
     rating = folder / "human-scores/en-de.mqm.rater3.seg.rating"

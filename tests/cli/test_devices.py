@@ -151,9 +151,10 @@ def test_what_is_done_stays_until_the_output_is_written(tmp_path, monkeypatch):
     def on_a_full_disk(row):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patched:
         patched.setattr(results, "json_line", on_a_full_disk)
-        invoke(*words)
+        with pytest.raises(OSError, match="No space left"):
+            invoke(*words)
     assert not out.exists()
     monkeypatch.setattr(devices.sys, "executable", "/no/python")
     invoke(*words)

@@ -14,7 +14,7 @@ from grrm.cli.judge_options import FLAGS, judge_opener, judge_options
 from grrm.cli.options import COUNT, FILE, explicit_model_options, is_explicit, language_options, refuse_ineffective
 from grrm.cli.reports import percent
 from grrm.entry import read_assignments
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 
 if TYPE_CHECKING:
     from grrm.evaluation.candidate_pairs import Floats
@@ -148,7 +148,7 @@ def _read_gold(
     reference: str | None,
     batches: Path | None,
 ) -> list[HumanGold]:
-    from grrm.evaluation.human_gold.mtme_folder import is_mtme, language_pairs, read_mtme
+    from grrm.evaluation.human_gold.mtme_folder import is_mtme, language_pairs, read_mtme, system_names
     from grrm.evaluation.human_gold.rows import read_rows
 
     if not path.exists() and path.parts[0].startswith("mt-metrics-eval"):
@@ -160,6 +160,8 @@ def _read_gold(
         refuse_ineffective(("src_lang", "trg_lang", "batches"), "with a test set, whose files name the languages")
         if unreadable := next((pair for pair in pairs if {*pair} & {*"/*?["}), None):
             raise UserError(f"--language-pair {unreadable} is none; write its languages as in en-de")
+        for system in excluded:
+            require_known(f"system of {path}", system, system_names(path))
         names = {"name": gold_key, "reference": reference}
         return [
             read_mtme(path, pair, **names, excluded=excluded, annotators=annotators)

@@ -48,6 +48,11 @@ def language_pairs(folder: Path, name: str | None = None) -> list[str]:
     return sorted({pair for pair, own in scored if own == (name or MQM)} or {pair for pair, _ in scored})
 
 
+def system_names(folder: Path) -> list[str]:
+    """The names of the systems of all language pairs, sorted."""
+    return sorted({path.stem for path in (folder / "system-outputs").glob("*/*.*")})
+
+
 def human_score_names(folder: Path, pair: str) -> list[str]:
     """The names of a pair's human scores of segments: `mqm` of en-de.mqm.seg.score."""
     files = (folder / "human-scores").glob(f"{pair}.*{SEGMENT_SCORES}")

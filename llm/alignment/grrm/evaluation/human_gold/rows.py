@@ -13,7 +13,7 @@ import numpy as np
 
 from grrm.data.layouts.opening import open_table
 from grrm.data.layouts.table import Row, sound_rows
-from grrm.errors import UserError
+from grrm.errors import UserError, require_known
 from grrm.evaluation.candidate_pairs import Floats
 from grrm.evaluation.human_gold.campaigns import appraise_rows, is_pearmut, pearmut_rows
 from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
@@ -76,20 +76,24 @@ def read_rows(
     """
     segments: dict[tuple[str, str], dict[tuple[object, ...], _Segment]] = {}
     repeated: Counter[tuple[object, ...]] = Counter()
+    systems = set[str]()
     for number, row in enumerate(_plain_rows(path, gold, scores, batches), start=1):
         where = f"{path} row {number}"
         pair = _language_pair(row, languages, where)
         source, system, annotator = (_text(row, name) or "" for name in ("src_text", "system", "annotator"))
         if not source.strip() or not system.strip() or not isinstance(row.get("trg_text"), str):
             raise UserError(f"{where} lacks the source, the system or its text; write all three, or leave the row out")
+        systems.add(system)
         if system in excluded:
             continue
         key = (source, _text(row, "segment"))
         repeated[pair, key, system, annotator] += 1
         segment = segments.setdefault(pair, {}).setdefault(
             (*key, repeated[pair, key, system, annotator]),
-            _Segment(source, _text(row, "reference"), _text(row, "domain")),
+            _Segment(source),
         )
+        segment.reference = segment.reference or _text(row, "reference")
+        segment.domain = segment.domain or _text(row, "domain")
         if segment.outputs.setdefault(system, row["trg_text"]) != row["trg_text"]:
             raise UserError(
                 f"{where} has another text of {system} than an earlier row of the source; mend one of them, or number "
@@ -98,6 +102,8 @@ def read_rows(
         segment.gold[system, annotator] = _number(row.get("gold"), "gold", where)
         for name in scores:
             segment.scores[system, name] = _number(row.get(name), name, where)
+    for system in excluded:
+        require_known(f"system of {path}", system, sorted(systems))
     if not segments:
         raise UserError(f"{path} has no rows; give a row for each translation")
     return [_gold(path, pair, list(own.values()), scores) for pair, own in segments.items()]
