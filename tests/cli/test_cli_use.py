@@ -149,6 +149,15 @@ def test_a_version_in_another_language_is_shown_to_the_policy_and_judged_instead
     assert "--anchor-key is for --prompt-type Tower" in refusal(*anchored, server.url)
 
 
+def test_several_greedy_translations_are_told_to_be_the_same(tmp_path):
+    rows = write_jsonl(tmp_path / "rows.jsonl", [{"src_text": "Hallo", "src_lang": "de", "trg_lang": "fr"}])
+    with CompletionsServer(lambda body, number: "Bonjour") as server:
+        words = ["translate", rows, "--url", server.url, "--prompt-type", "Tower"]
+        greedy, sampled = (invoke(*words, "-n", 2, "--temperature", value).stderr for value in (0, 1))
+    assert "--temperature 0 draws the same translation 2 times" in greedy
+    assert "the same translation" not in sampled
+
+
 def on_a_terminal(*arguments: object) -> str:
     """What a person would see, both streams, on a terminal 100 columns wide."""
     controller, terminal = pty.openpty()

@@ -129,6 +129,7 @@ def test_mistakes_are_found_before_a_model_is_opened(options, message):
         (["a", "b"], [["c"], ["d", 3]], None, r"mt_list\[1\] holds 3"),
         (["a"], [None], None, r"mt_list\[0\] is None"),
         ([None], [["b"]], None, r"src_list\[0\] is None"),
+        ("ab", [["c"], ["d"]], None, "src_list is the text 'ab'"),
         (["a"], [["b"]], "c", "references is the text 'c'"),
         (["a"], [["b"]], [None], r"references\[0\] is None"),
     ],

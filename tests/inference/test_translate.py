@@ -121,6 +121,15 @@ def test_mistakes_are_found_before_anything_is_generated(options, error, message
         grrm.translate("/nowhere", ["a"], **languages | options)
 
 
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [("abc", "src_list is the text 'abc'; give a list"), (["a", None], r"src_list\[1\] is None; give text")],
+)
+def test_what_is_no_list_of_texts_is_refused(sources, message):
+    with pytest.raises(UserError, match=message):
+        grrm.translate("/nowhere", sources, "de", "en")
+
+
 def test_no_rows_ask_nobody(open_script):
     script = open_script({})
     assert grrm.translate("m", [], "de", "en")["responses"] == []

@@ -8,6 +8,7 @@ from typing import Any
 
 from grrm.engine.api import Engine
 from grrm.engine.open import open_generator, over_engine
+from grrm.errors import UserError
 from grrm.judges.interface import OpenedGenerator
 from grrm.models.chat_templates import chat_renderer
 
@@ -34,6 +35,15 @@ def generator_for(
         raise ValueError("model and tokenizer go together, without settings for opening a model")
     render = chat_renderer(chat_template, tokenizer, None if model_path is None else Path(model_path))
     return over_engine(model, tokenizer, render)
+
+
+def check_sources(sources: Sequence[object]) -> None:
+    """Raises UserError for a text in the place of a list, and that names the first source which is no text."""
+    if isinstance(sources, str):
+        raise UserError(f"src_list is the text {sources!r}; give a list of texts")
+    for row, source in enumerate(sources):
+        if not isinstance(source, str):
+            raise UserError(f"src_list[{row}] is {source!r}; give text")
 
 
 def language_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:

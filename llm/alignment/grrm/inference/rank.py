@@ -11,7 +11,7 @@ from grrm.engine.openai_wire import served_model
 from grrm.engine.options import SERVER_WAIT_S
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, TranslationTask, Verdict
-from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
+from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, check_sources, generator_for, language_per_row
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
@@ -89,6 +89,7 @@ def rank(
     if not isinstance(judge, str):
         raise UserError(f"judge is {judge!r}; give the name of one, such as 'gqm'")
     check_judge_name(judge)
+    check_sources(src_list)
     spec, n_rows = spec_of(judge), len(src_list)
     if len(mt_list) != n_rows:
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
@@ -97,7 +98,7 @@ def rank(
     batch_rows, progress = settings.pop("batch_rows", BATCH_ROWS), settings.pop("progress", None)
     options = spec.read(_take_options(spec, settings))
     _check_opening(spec, model_path, settings)
-    check_texts(src_list, mt_list)
+    check_texts(mt_list)
     per_row = references_per_row(spec, references, n_rows), contexts_per_row(contexts, n_rows)
     groups = [
         group_of(row, TranslationTask(source, *pair, reference, context=context), texts)
@@ -165,11 +166,9 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
     return Group(str(row), task, candidates)
 
 
-def check_texts(sources: Sequence[object], candidates: Sequence[object]) -> None:
-    """Raises UserError that names the first row whose source is no text or whose candidates are no list of texts."""
-    for row, (source, texts) in enumerate(zip(sources, candidates, strict=True)):
-        if not isinstance(source, str):
-            raise UserError(f"src_list[{row}] is {source!r}; give text")
+def check_texts(candidates: Sequence[object]) -> None:
+    """Raises UserError that names the first row whose candidates are no list of texts."""
+    for row, texts in enumerate(candidates):
         if isinstance(texts, (str, bytes, Mapping)) or not hasattr(texts, "__iter__"):
             raise UserError(f"mt_list[{row}] is {texts!r}; give a list of texts, the candidates of source {row}")
         for text in texts:

@@ -13,7 +13,7 @@ from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, generator_for, language_per_row
+from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, check_sources, generator_for, language_per_row
 from grrm.judges.generation import attempt_seed
 from grrm.judges.interface import GeneratedText, OpenedGenerator
 from grrm.models.trained_with import TrainedWith, read_trained_with
@@ -99,9 +99,10 @@ def translate(
     `model_path` is a checkpoint folder, or with `urls=[…]` the model's name on OpenAI-compatible servers (None: the
     first they have); further `opening` settings are `open_generator`'s. `model` and `tokenizer` replace opening one.
 
-    Raises ValueError for lists of different lengths and counts below one, UserError as `open_generator` and the prompts
-    do.
+    Raises ValueError for lists of different lengths and counts below one, UserError for sources that are no texts and
+    as `open_generator` and the prompts do.
     """
+    check_sources(src_list)
     n_rows = len(src_list)
     languages = zip(language_per_row(src_langs, n_rows), language_per_row(trg_langs, n_rows), strict=True)
     tasks = [TranslationTask(source, *pair) for source, pair in zip(src_list, languages, strict=True)]

@@ -110,6 +110,11 @@ def translate(
     tasks = list(map(TranslationTask, sources, src_langs, trg_langs))
     prompts = user_prompts(tasks, settings)
     _tell_unseen(tasks, trained_with)
+    if settings.sampling_n > 1 and settings.temperature == 0:
+        click.echo(
+            f"--temperature 0 draws the same translation {settings.sampling_n} times: give --temperature 1 for others.",
+            err=True,
+        )
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     types = column_types(settings, out_key)
