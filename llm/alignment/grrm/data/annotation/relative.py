@@ -8,6 +8,8 @@ from math import factorial
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from grrm.data.annotation.alignment import align_group, fault_line
 from grrm.data.annotation.groups import SCHEMA
 from grrm.data.convert import ConversionReport, RejectedRow
@@ -52,12 +54,16 @@ def relative_groups(
     intake = read_scored_groups(parquet, needs_reference=analysis == "alignment")
     locations = file_locations(parquet)
     rejected = list(intake.rejected)
+    schema = SCHEMA
+    if keep_scores:
+        kind = pa.list_(intake.table.schema.field("scores").type.value_type)
+        schema = SCHEMA.set(SCHEMA.get_field_index("scores"), pa.field("scores", kind))
     rows: list[tuple[Any, ...]] = []
     rng = random.Random(seed)
     for number, group in zip(intake.numbers(), intake.table.to_pylist(), strict=True):
         for members in _dealt(len(group["scores"]), group_size, rng):
             gold = [group["scores"][index] for index in members]
-            new = [int(score) for score in gold] if keep_scores else spread_scores(gold, top_score)
+            new = gold if keep_scores else spread_scores(gold, top_score)
             if new is None or len({*new}) < 2:
                 rejected.append(RejectedRow(number, "all its scores are the same"))
                 continue
@@ -70,7 +76,7 @@ def relative_groups(
                 rows.append((*copied, texts, new_scores, *_analyses(group, texts, analysis), *location))
     if not rows:
         raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
-    write_rows(out, rows, with_location(SCHEMA, LOCATION if locations else ()))
+    write_rows(out, rows, with_location(schema, LOCATION if locations else ()))
     return ConversionReport(out, len(rows), tuple(rejected))
 
 

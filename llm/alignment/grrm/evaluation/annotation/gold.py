@@ -122,17 +122,22 @@ def merged_scores(groups: Sequence[AnnotatedGroup], *, by: str = "mean") -> list
 
 
 def write_gold(path: Path, groups: Sequence[AnnotatedGroup], scores: Sequence[Sequence[float | None]]) -> None:
-    """Write the groups as `grrm data groups` writes its own, with all spans beside the scores."""
-    write_rows(path, (_row(group, own) for group, own in zip(groups, scores, strict=True)), SCHEMA)
+    """Write the groups as `grrm data groups` writes its own, with all spans beside the scores.
+
+    Analyses are empty where nobody marked an error in any group: then people were asked for scores alone.
+    """
+    is_marked = any(any(group.spans) for group in groups)
+    rows = (_row(group, own, _analysis(group) if is_marked else "") for group, own in zip(groups, scores, strict=True))
+    write_rows(path, rows, SCHEMA)
 
 
-def _row(group: AnnotatedGroup, scores: Sequence[float | None]) -> tuple[Any, ...]:
+def _row(group: AnnotatedGroup, scores: Sequence[float | None], analysis: str) -> tuple[Any, ...]:
     task = group.task
     return (
         *(getattr(task, name) or "" for name in COLUMNS),
         task.mt_texts,
         scores,
-        _analysis(group),
+        analysis,
         group.spans,
         group.annotators,
         task.group_id,
