@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +76,16 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
         write_rows(path, broken())
     assert read_rows(path) == ROWS
     assert [entry.name for entry in tmp_path.iterdir()] == ["rows.parquet"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o002, 0o664)])
+def test_a_file_is_as_private_as_the_umask_says(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_rows(tmp_path / "rows.parquet", ROWS)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "rows.parquet").stat().st_mode & 0o777 == mode
 
 
 def test_an_unwritable_place_is_one_sentence(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,12 +57,11 @@ def _temporary_beside(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # and as private as the user's umask says
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
             f"cannot write {path} ({reason}); choose an output path in a folder you may write to"
         ) from error
-    os.close(handle)
-    os.chmod(name, 0o644)  # mkstemp makes it private, an ordinary file is not
-    return Path(name)
+    return name
