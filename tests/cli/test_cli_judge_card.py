@@ -108,6 +108,7 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
     path = write_jsonl(tmp_path / "rows.jsonl", rows)
     content = card(tmp_path, path, "--scores", "mine")
     assert "chrf" in rows_of(content)
+    assert "gold: 6 translations of 2 sources by 3 systems" in judge(path, "--resamples", 50).output
     gold = np.array([[3, 1.5, 1.5], [9, 4.5, 1]])
     mine = np.array([[10.0, 9, 8]] * 2)
     row = rows_of(content)["mine"]

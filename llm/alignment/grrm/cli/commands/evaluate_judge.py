@@ -125,7 +125,7 @@ def judge(
         "resamples": resamples,
         "rows": [row.record() for row in rows],
     }
-    _show(rows)
+    _show(rows, sets)
     if out is not None:
         write_json(out, card)
     if html is not None:
@@ -236,16 +236,21 @@ def _judge_sets(
     ]
 
 
-def _show(rows: Sequence[CardRow]) -> None:
+def _show(rows: Sequence[CardRow], sets: Sequence[HumanGold]) -> None:
     from grrm.cli.results import show_table
 
+    sizes = {
+        test_set["language_pair"]: f"gold: {test_set['scored_translations']} translations of {test_set['sources']} "
+        f"sources by {len(test_set['systems'])} systems"
+        for test_set in (own.record() for own in sets)
+    }
     titles = dict.fromkeys((row.language_pair, row.domain) for row in rows)
     for pair, domain in titles:
         show_table(
             f"{pair}{f', {domain}' if domain else ''}",
             _HEADERS,
             [_cells(row) for row in rows if (row.language_pair, row.domain) == (pair, domain)],
-            _NOTES,
+            (*_NOTES, *([sizes[pair]] if pair in sizes and domain is None else [])),
         )
 
 
