@@ -204,6 +204,7 @@ def test_annotators_are_merged_and_compared(tmp_path):
     assert all(by_source[source] == [3.5, 6.0] for source in others)
     assert mean[0]["annotators"] == ["strict", "lenient"]
     assert {group["analysis"] for group in mean} == {""}, "scores below 100 are not without error"
+    assert {group["spans"] for group in mean} == {None}
     agreement = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))["annotators"]
     assert [one["annotator"] for one in agreement] == ["lenient", "strict"]
     for one in agreement:

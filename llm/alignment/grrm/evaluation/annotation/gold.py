@@ -124,21 +124,22 @@ def merged_scores(groups: Sequence[AnnotatedGroup], *, by: str = "mean") -> list
 def write_gold(path: Path, groups: Sequence[AnnotatedGroup], scores: Sequence[Sequence[float | None]]) -> None:
     """Write the groups as `grrm data groups` writes its own, with all spans beside the scores.
 
-    Analyses are empty where nobody marked an error in any group: then people were asked for scores alone.
+    Where nobody marked an error in any group, people were asked for scores alone: then there are no spans, which would
+    say that all is right, and analyses are empty.
     """
     is_marked = any(any(group.spans) for group in groups)
-    rows = (_row(group, own, _analysis(group) if is_marked else "") for group, own in zip(groups, scores, strict=True))
+    rows = (_row(group, own, is_marked) for group, own in zip(groups, scores, strict=True))
     write_rows(path, rows, SCHEMA)
 
 
-def _row(group: AnnotatedGroup, scores: Sequence[float | None], analysis: str) -> tuple[Any, ...]:
+def _row(group: AnnotatedGroup, scores: Sequence[float | None], is_marked: bool) -> tuple[Any, ...]:
     task = group.task
     return (
         *(getattr(task, name) or "" for name in COLUMNS),
         task.mt_texts,
         scores,
-        analysis,
-        group.spans,
+        _analysis(group) if is_marked else "",
+        group.spans if is_marked else None,
         group.annotators,
         task.group_id,
         task.document,
