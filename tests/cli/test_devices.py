@@ -94,6 +94,7 @@ def test_what_is_left_of_another_command_is_not_used(tmp_path):
 
     first = key(rows, "--devices", "cpu:2")
     assert first == key(rows, "--devices=0-7") == key(rows, "--batch-deadline", 5, "--devices", "cpu:2")
+    assert first == key(rows, "--devices", "cpu:2", "--batch_deadline", 9, "--batch-rows", 1), "as failures advise"
     assert first != key(rows, "--devices", "cpu:2", "--seed", "1")
     assert first != key(rows, "--judge-option", f"criteria={'long ' * 99}"), "which no file can be called"
     rows.write_text(rows.read_text() + "{}\n")

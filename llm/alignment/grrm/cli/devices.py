@@ -33,7 +33,7 @@ Opened = TypeVar("Opened")
 Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
 _WORDS, _DEVICES, _DEADLINE = "grrm.words", "grrm.devices", "grrm.deadline"
 _SHARE, _SHARES = "grrm.share", "grrm.shares"
-_HOW = ("--devices", "--batch-deadline")  # which do not change the rows
+_HOW = ("--devices", "--batch-deadline", "--batch-rows")  # which do not change the rows
 _POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -282,12 +282,13 @@ def _fingerprint(words: Sequence[str], rows: Path) -> str:
     """
     digest, skipped = hashlib.sha256(), False
     for word in words:
-        if not skipped and not word.startswith(_HOW):
+        option = word.replace("_", "-")
+        if not skipped and not option.startswith(_HOW):
             digest.update(f"{word}\0".encode())
             path = Path(word.partition("=")[2] or word)
             is_there = os.path.exists(path)  # Path.exists raises for a text that is longer than a name may be
             for file in [path, *sorted(path.glob("**/*" if path == rows else "*"))] if is_there else []:
                 state = file.stat()
                 digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\0".encode() if file.is_file() else b"")
-        skipped = word in _HOW
+        skipped = option in _HOW
     return digest.hexdigest()[:16]
