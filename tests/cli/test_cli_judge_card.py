@@ -117,6 +117,17 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
     assert ANNOTATORS in rows_of(content)
 
 
+def test_names_and_codes_of_languages_are_one_pair(tmp_path):
+    rows = plain_rows()
+    for row in rows[6:]:
+        del row["lp"]
+        row |= {"src_lang": "English", "trg_lang": "German"}
+    path = write_jsonl(tmp_path / "rows.jsonl", rows)
+    for options in ([], ["--language-pair", "en-de"], ["--language-pair", "English-de"]):
+        content = card(tmp_path, path, *options)
+        assert [(one["language_pair"], one["annotators"]) for one in content["gold"]] == [("en-de", ["ann", "bob"])]
+
+
 def test_numbers_and_lists_are_names_of_segments_and_domains_and_one_without_scores_has_no_table(tmp_path):
     rows = [{**row, "reference": 7, "segment": [row["src_text"]], "domain": row["src_text"]} for row in plain_rows()]
     unrated = {**rows[0], "src_text": "five", "segment": [5], "domain": 5, "gold": None}

@@ -150,6 +150,7 @@ def _read_gold(
 ) -> list[HumanGold]:
     from grrm.evaluation.human_gold.mtme_folder import is_mtme, language_pairs, read_mtme, system_names
     from grrm.evaluation.human_gold.rows import read_rows
+    from grrm.gqm.languages import language_pair
 
     if not path.exists() and path.parts[0].startswith("mt-metrics-eval"):
         raise UserError(
@@ -171,10 +172,11 @@ def _read_gold(
     columns = [name for name in score_files if "=" not in name]
     languages = (src_lang, trg_lang)
     sets = read_rows(path, gold=gold_key, languages=languages, excluded=excluded, scores=columns, batches=batches)
-    missing = sorted({*pairs} - {test_set.language_pair for test_set in sets})
-    if missing:
+    requested = {language_pair(*pair.partition("-")[::2]): pair for pair in pairs}
+    by_pair = {language_pair(test_set.src_lang, test_set.trg_lang): test_set for test_set in sets}
+    if missing := [requested[name] for name in sorted(requested.keys() - by_pair.keys())]:
         raise UserError(f"{path} has no rows of {', '.join(missing)}; leave out --language-pair, or mend it")
-    return [test_set for test_set in sets if not pairs or test_set.language_pair in pairs]
+    return [test_set for name, test_set in by_pair.items() if not pairs or name in requested]
 
 
 def _file_scores(path: Path, gold: HumanGold, score_files: Sequence[str]) -> dict[str, Floats]:

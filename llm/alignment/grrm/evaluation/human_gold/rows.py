@@ -17,6 +17,7 @@ from grrm.errors import UserError, require_known
 from grrm.evaluation.candidate_pairs import Floats
 from grrm.evaluation.human_gold.campaigns import appraise_rows, is_pearmut, pearmut_rows
 from grrm.evaluation.human_gold.gold import HumanGold, mean_scores
+from grrm.gqm.languages import language_pair
 
 # Our names of columns, and what others call them; the first that a file has counts.
 COLUMNS = {
@@ -76,10 +77,11 @@ def read_rows(
     """
     segments: dict[tuple[str, str], dict[tuple[object, ...], _Segment]] = {}
     repeated: Counter[tuple[object, ...]] = Counter()
-    systems = set[str]()
+    systems, pairs = set[str](), dict[str, tuple[str, str]]()
     for number, row in enumerate(_plain_rows(path, gold, scores, batches), start=1):
         where = f"{path} row {number}"
         pair = _language_pair(row, languages, where)
+        pair = pairs.setdefault(language_pair(*pair), pair)  # as the first row writes it
         source, system, annotator = (_text(row, name) or "" for name in ("src_text", "system", "annotator"))
         if not source.strip() or not system.strip() or not isinstance(row.get("trg_text"), str):
             raise UserError(f"{where} lacks the source, the system or its text; write all three, or leave the row out")
