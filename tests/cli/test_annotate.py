@@ -274,6 +274,20 @@ def test_a_campaign_of_pearmut_and_its_log(tmp_path):
     assert (river["src_lang"], river["trg_lang"], river["document"]) == ("de", "en", "p")
 
 
+def test_a_source_that_occurs_again_in_a_campaign_without_identifiers_is_another_group(tmp_path):
+    item = {"src": "Ja.", "tgt": {"a": "Yes.", "b": "Yeah."}, "src_lang": "de", "trg_lang": "en"}
+    entries = [
+        {"user_id": user, "item_i": at, "item": [item], "annotation": [{"a": {"score": 90}, "b": {"score": 10 * at}}]}
+        for user in ("eve", "dan")
+        for at in range(2)
+    ]
+    groups = gold(tmp_path, write_jsonl(tmp_path / "log.jsonl", entries))
+    assert [(group["scores"], group["annotators"]) for group in groups] == [
+        ([9.0, 0.0], ["eve", "dan"]),
+        ([9.0, 1.0], ["eve", "dan"]),
+    ]
+
+
 def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):
     data = exported(tmp_path, ranked(tmp_path))
     spans = {"Satz 2": [[{"start": 0, "end": 9, "severity": "major"}], []]}

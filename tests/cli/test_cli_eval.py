@@ -159,7 +159,9 @@ def test_judges_are_compared_on_the_rows_that_all_of_them_can_use(evaluate):
 
 
 def test_translations_are_scored_with_signatures(evaluate):
-    found = evaluate("mt", TRANSLATED)["results"]
+    report = evaluate("mt", TRANSLATED, "--seed", 5)
+    assert report["seed"] == 5
+    found = report["results"]
     chinese = [row["trg_text"] for row in TRANSLATED[1:]]
     expected = sacrebleu.corpus_bleu(["今天天气很好啊", ""], [chinese], tokenize="zh")
     assert found["en-zh"]["bleu"]["score"] == pytest.approx(expected.score)

@@ -91,8 +91,8 @@ def mt(
     results = score_translations(tasks, hypotheses, neural, n_resamples=resamples, seed=seed)
     _show_mt(results, [scorer.name for scorer in scorers])
     if json_file:
-        records = {name: asdict(scores) for name, scores in results.items()}
-        write_json(json_file, {"seed": seed, "resamples": resamples, "results": records})
+        by_pair = {name: asdict(scores) for name, scores in results.items()}
+        write_json(json_file, {"seed": seed, "resamples": resamples, "results": by_pair})
 
 
 def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:

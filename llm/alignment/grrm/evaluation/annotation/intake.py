@@ -99,7 +99,7 @@ def _records(path: Path, languages: tuple[str | None, str | None]) -> Iterator[t
             continue
         for at, (item, said) in enumerate(zip(items, annotated, strict=True)):
             if said is not None:  # skipped
-                yield f"{where}, segment {at + 1}", _of_pearmut(item, said, user, languages)
+                yield f"{where}, segment {at + 1}", _of_pearmut(item, said, user, languages, f"{number}/{at}")
 
 
 def _of_page(path: Path) -> Iterator[tuple[str, Any]]:
@@ -117,8 +117,11 @@ def _of_page(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"groups[{at}]", {**group, "annotator": annotator} if isinstance(group, dict) else group
 
 
-def _of_pearmut(item: Any, said: Any, user: Any, languages: tuple[str | None, str | None]) -> Any:
-    """A segment of the log; None for what is no such thing. Its spans count UTF-16 units, the last one included."""
+def _of_pearmut(item: Any, said: Any, user: Any, languages: tuple[str | None, str | None], position: str) -> Any:
+    """A segment of the log; None for what is no such thing. Its spans count UTF-16 units, the last one included.
+
+    One without an identifier is called by its position in the campaign, as a source may occur more than once.
+    """
     try:
         texts: dict[str, str] = item["tgt"]
         judged = [said[name] for name in texts]
@@ -130,7 +133,7 @@ def _of_pearmut(item: Any, said: Any, user: Any, languages: tuple[str | None, st
         return {
             **item,
             **dict(zip(_LANGUAGES, own_languages, strict=True)),
-            "group_id": str(item.get("item_id")),
+            "group_id": position if item.get("item_id") is None else str(item["item_id"]),
             "src_text": item.get("src"),
             "mt_texts": list(texts.values()),
             "scores": [own.get("score") for own in judged],
