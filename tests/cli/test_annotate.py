@@ -187,6 +187,14 @@ def test_a_document_or_position_that_is_no_value_is_none(tmp_path):
     }
 
 
+def test_gold_of_a_document_without_positions_can_be_converted(tmp_path):
+    data = exported(tmp_path, write_jsonl(tmp_path / "r.jsonl", [row(0, "a", "b", judge_scores=[1, 2], doc_id="x")]))
+    assert data["groups"][0]["document"] == "x"
+    gold(tmp_path, saved(tmp_path / "one.json", data, "eve", {"Satz 0": [50, 60]}, {}))
+    done = invoke("data", "convert", tmp_path / "gold.parquet", tmp_path / "rl.jsonl", "--to", "rl")
+    assert "1 rows written, 0 left out" in done.output
+
+
 def test_annotators_are_merged_and_compared(tmp_path):
     data = exported(
         tmp_path, write_jsonl(tmp_path / "r.jsonl", [row(at, "a", "b", judge_scores=[1, 2]) for at in range(4)])

@@ -134,6 +134,7 @@ def write_gold(path: Path, groups: Sequence[AnnotatedGroup], scores: Sequence[Se
 
 def _row(group: AnnotatedGroup, scores: Sequence[float | None], is_marked: bool) -> tuple[Any, ...]:
     task = group.task
+    is_located = task.position is not None and task.position.is_integer()
     return (
         *(getattr(task, name) or "" for name in COLUMNS),
         task.mt_texts,
@@ -142,8 +143,7 @@ def _row(group: AnnotatedGroup, scores: Sequence[float | None], is_marked: bool)
         group.spans if is_marked else None,
         group.annotators,
         task.group_id,
-        task.document,
-        task.position,
+        *((task.document, task.position) if is_located else (None, None)),  # which converters refuse otherwise
     )
 
 
