@@ -119,6 +119,12 @@ def test_senseless_settings_are_one_sentence(tmp_path: Path, arguments: dict[str
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot write .*file/heldout.parquet"):
+        build_phrases(tmp_path / "file", train_rows=2, heldout_rows=2)
+
+
 def test_more_rows_than_phrases_is_an_error_not_an_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

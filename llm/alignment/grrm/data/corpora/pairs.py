@@ -60,12 +60,12 @@ def write_corpus(
     The note of an earlier corpus' source and licence is removed.
     """
     train_file, heldout_file, dev_file = (out_dir / f"{name}.parquet" for name in ("train", "heldout", "dev"))
+    write_rows(heldout_file, heldout, schema)  # first, as it says where nothing can be written
     (out_dir / SOURCE_NOTE).unlink(missing_ok=True)
     if dev:
         write_rows(dev_file, dev, schema)
     else:
         dev_file.unlink(missing_ok=True)  # an earlier corpus' rows, which may be for training now
-    write_rows(heldout_file, heldout, schema)
     write_rows(train_file, train, schema)
     return CorpusFiles(train_file, heldout_file, dev_file, len(train), len(heldout), len(dev))
 
