@@ -212,6 +212,12 @@ def test_the_scores_of_an_appraise_campaign_with_its_batches(tmp_path, has_docum
     described = content["gold"][0]
     assert (described["language_pair"], described["systems"]) == ("eng-deu", ["A", "B"])
     assert (described["scored_translations"], described["annotators"]) == (2, ["ann", "bob"])
+    repeated = [line.replace("TGT", "CHK") for line in lines if line.startswith("ann,A")]
+    scores.write_text("".join(f"{line}\n" for line in [*lines, *repeated]), encoding="utf-8")
+    checks = [{**items[0], "itemType": "CHK"}]
+    batches.write_text(json.dumps([{"task": {}, "items": [*items, *checks]}]), encoding="utf-8")
+    again = card(tmp_path, scores, "--batches", batches)["gold"][0]
+    assert (again["sources"], again["scored_translations"]) == (1, 2), "a check repeats a translation"
     batches.write_text(json.dumps([{"task": {}, "items": items[1:]}]), encoding="utf-8")
     assert "row 1 has no text in the batches" in mistake(scores, "--batches", batches)
     batches.write_text(json.dumps([{"items": ["text"]}]), encoding="utf-8")

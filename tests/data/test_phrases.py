@@ -121,7 +121,7 @@ def test_senseless_settings_are_one_sentence(tmp_path: Path, arguments: dict[str
 
 def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot write .*file/heldout.parquet"):
+    with pytest.raises(UserError, match=r"cannot write .*file/heldout\.parquet"):
         build_phrases(tmp_path / "file", train_rows=2, heldout_rows=2)
 
 

@@ -86,7 +86,7 @@ def appraise_rows(scores: Path, batches: Iterable[Mapping[str, Any]]) -> Iterato
             many = "several texts" if key in texts else "no text"
             raise UserError(f"{scores} row {number} has {many} in the batches; give those of this campaign")
         ((source, target),) = texts[key]
-        whose = (row["annotator"], *key)
+        whose = (row["annotator"], row["system"], row["item"], row.get("document", ""), target)  # repeated as a check
         last[whose] = {**row, "src_text": source, "trg_text": target, "segment": row["item"]}
     yield from last.values()
 
