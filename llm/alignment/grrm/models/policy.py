@@ -48,7 +48,7 @@ class TokenUse:
     """Counts what goes through a policy's forward passes with gradients, without waiting for the device."""
 
     def __init__(self) -> None:
-        self._parts: list[paddle.Tensor] = []
+        self._n_tokens: paddle.Tensor | int = 0
         self._n_laid_out = 0
 
     @paddle.no_grad()
@@ -60,17 +60,17 @@ class TokenUse:
         self._n_laid_out += n_rows * length
         if attention_ranges_3BT is not None:
             # The own segment of padding begins behind it.
-            self._parts.append((attention_ranges_3BT[2] <= paddle.arange(length, dtype="int32")).sum())
+            self._n_tokens = self._n_tokens + (attention_ranges_3BT[2] <= paddle.arange(length, dtype="int32")).sum()
             return
         rows_N = positions_N // length
         is_last_N = paddle.concat([rows_N[1:], paddle.full([1], n_rows, "int64")]) != rows_N
         ends_N = positions_N % length + 2  # behind the token that a position predicts
-        self._parts.append((ends_N * is_last_N.astype("int64")).sum())
+        self._n_tokens = self._n_tokens + (ends_N * is_last_N.astype("int64")).sum()
 
     def take(self) -> Used:
         """Return the sum since the last call."""
-        used = Used(sum(map(int, self._parts)), self._n_laid_out)
-        self._parts, self._n_laid_out = [], 0
+        used = Used(int(self._n_tokens), self._n_laid_out)
+        self._n_tokens, self._n_laid_out = 0, 0
         return used
 
 
