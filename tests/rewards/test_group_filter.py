@@ -9,6 +9,7 @@ from grrm.rewards.group_filter import (
     GroupSignal,
     classify_group,
     informative_groups,
+    why_silent,
     zero_variance_metrics,
 )
 from grrm.rewards.shaping import ShapedRewards
@@ -56,6 +57,18 @@ def test_cause_of_a_silent_group(group, signal):
 def test_only_informative_groups_are_kept_in_order():
     groups = [EQUAL, DIFFERENT, FAILED, MASKED, DROPPED, DIFFERENT]
     assert informative_groups(groups, 2) == [1, 5]
+
+
+def test_message_blames_the_prompts_only_where_samples_have_scores():
+    said = why_silent([EQUAL, DIFFERENT, EQUAL, ONE_TEXT])
+    assert said.startswith(" (the others: 2 equal_scores, 1 identical): raise max_gen_batches")
+    assert why_silent([DIFFERENT]).startswith(": raise max_gen_batches")
+    gated = shaped([0.0, 0.0], [Status.WRONG_LANGUAGE] * 2)
+    assert why_silent([gated, gated, EQUAL]) == (
+        " (the others: 2 all_failed, 1 equal_scores): 4 samples of the all_failed groups are wrong_language: "
+        "they fail the gate language; look at the responses"
+    )
+    assert "1 samples of the dropped groups are judge_timeout: the judge is too slow" in why_silent([DROPPED])
 
 
 def test_torn_group_is_an_error_not_a_filter_case():

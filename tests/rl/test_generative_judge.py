@@ -49,6 +49,6 @@ def test_a_judge_that_gives_no_verdict_stops_the_run_instead_of_paying_rewards(
     with reward_server(*options, "--judge-option", "max_new_tokens=8") as (_, url):
         settings = {**SETTINGS, "reward_server": url, "max_unscored_fraction": "0.01"}
         done = run(one_rank(entry_command(world, tmp_path / "out", **settings)), expect=3)
-    assert "without a score in one step" in done.stderr
+    assert "of a generation batch without a score" in done.stderr
     assert "judge_unparsable" in done.stderr
     assert "Traceback" not in done.stderr

@@ -110,7 +110,7 @@ def test_judge_that_leaves_too_much_unscored_stops_every_rank_with_one_sentence(
         done = run(two_ranks(command, tmp_path / "logs"), timeout_s=DEADLINE_S, expect=None)
     assert done.returncode != 0
     message = the_one_message(tmp_path / "logs")
-    assert "left 4 of 16 candidates without a score in one step (judge_unparsable 4)" in message
+    assert "left 4 of 16 candidates of a generation batch without a score (judge_unparsable 4)" in message
     assert message.removeprefix("error: ") in (tmp_path / "out/trainer.log").read_text()
     aborted = [group for group in rollouts_of(tmp_path / "out") if group["step"] == 2]
     assert [(group["group_id"], group["use"]) for group in aborted] == [(f"1-{p}", "aborted") for p in range(4)]

@@ -59,5 +59,7 @@ def test_a_run_tells_how_many_sequences_its_cache_has_room_for(
 
 def test_a_run_stops_where_the_judge_that_hangs_is_required(world: TinyWorld, tmp_path: Path) -> None:
     sources = [{"judge": "chrf"}, hung(tmp_path, on_failure="unscored")]
-    with pytest.raises(RewardFailure, match=r"of 16 candidates without a score in one step \(judge_timeout \d+\)"):
+    with pytest.raises(
+        RewardFailure, match=r"16 candidates of a generation batch without a score \(judge_timeout \d+\)"
+    ):
         train(world, tmp_path / "out", sources)

@@ -42,6 +42,7 @@ def test_rollout_without_a_single_reward_changes_no_weight(
         (1, 0.0, 1.0, None),
         (2, 0.0, 1.0, None),
     ]
+    assert not {"entropy", "kl", "ratio_mean", "pg_clipfrac"} & metrics[0].keys()  # means over no token
     before, after = (load_file(folder / "model.safetensors") for folder in (world.policy, tmp_path / "out"))
     assert all(np.array_equal(before[name], after[name]) for name in after)
     assert {c["reward"] for group in rollouts_of(tmp_path / "out") for c in group["candidates"]} == {None}
@@ -53,7 +54,10 @@ def test_dynamic_sampling_that_finds_no_signal_stops_with_a_sentence(
     monkeypatch.setattr(rl_run, "extract_translation", lambda response, kind: None)
     args = unparsable(world, tmp_path, dynamic_sampling="true", max_gen_batches="2")
     said = ends_with_a_sentence(lambda: train(args), capsys, status=3)
-    assert said.startswith("only 0 of 4 groups carried a signal after 2 generation batches")
+    assert said.startswith(
+        "only 0 of 4 groups carried a signal after 2 generation batches (the others: 8 too_few): "
+        "32 samples of the too_few groups are unparsable_candidate: no translation"
+    )
 
 
 def test_three_rollouts_without_a_readable_response_stop_the_run_with_the_reason(
@@ -76,3 +80,13 @@ def test_one_score_ends_the_watch() -> None:
         watch.watch(statuses, "r0")
     with pytest.raises(RewardFailure, match=r"first 1 rollouts has a score \(the last: 2 judge_unparsable\).*'r0'"):
         FirstScores(limit=1).watch(unread, "r0")
+
+
+def test_the_responses_are_blamed_only_where_none_could_be_read() -> None:
+    for status, said in (
+        (Status.UNPARSABLE_CANDIDATE, "'r0', which the judge does not accept: correct it"),
+        (Status.WRONG_LANGUAGE, "'r0': they fail the gate language; look at the responses, or set"),
+        (Status.JUDGE_TIMEOUT, "'r0': the judge is too slow; raise judge_deadline_s of its server, or set"),
+    ):
+        with pytest.raises(RewardFailure, match=said):
+            FirstScores(limit=1).watch({status: 3, Status.TOO_LONG: 1}, "r0")

@@ -61,6 +61,31 @@ DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
 # and late in training most groups unanimous; neither is a reason to stop.
 JUDGE_FAILURES = DEFAULT_ACTIONS.keys() - {*POLICY_FAILURES, Status.UNSAFE_CANDIDATE, Status.SINGLE_CANDIDATE}
 
+# The cause of each, for a message about samples that have it, and what to do about it.
+REMEDIES: Mapping[Status, str] = MappingProxyType(
+    {
+        Status.UNPARSABLE_CANDIDATE: "no translation, score or answer could be read; look at the responses",
+        Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
+        Status.UNSAFE_SOURCE: "they would deceive the judge; leave such rows out of the data",
+        Status.WRONG_LANGUAGE: "they fail the gate language; look at the responses",
+        Status.WRONG_LENGTH: "they fail the gate length; look at the responses",
+        Status.SOURCE_COPY: "they fail the gate copy; look at the responses",
+        Status.REPETITION: "they fail the gate repetition; look at the responses, and at min_dec_len",
+        Status.MISSING_TERM: "they fail the gate terms; look at the responses, and at the column terms",
+        Status.WRONG_PLACEHOLDERS: "they fail the gate placeholders; look at the responses",
+        Status.OVER_LIMIT: "they fail the gate limit; look at the responses",
+        Status.WRONG_FORMALITY: "they fail the gate formality; look at the responses",
+        Status.SINGLE_CANDIDATE: "all samples of a prompt are alike, so there is nothing to compare; raise temperature",
+        Status.TOO_LONG: "the judge's prompt has no room; raise prompt_length of the judge, or lower max_dec_len",
+        Status.TOO_MANY_CANDIDATES: "more than max_candidates of the judge; lower rollout_n",
+        Status.MISSING_REFERENCE: "the judge compares with references and the rows have none; host another judge",
+        Status.UNSEEN_LANGUAGES: "the reward model was not trained on these languages; train it on them",
+        Status.JUDGE_UNPARSABLE: "the judge's replies cannot be read; look at them in the rollouts",
+        Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
+        Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
@@ -90,9 +115,10 @@ class FailurePolicy:
 
 
 def check_failures(verdicts: Sequence[Verdict], max_fraction: float | None) -> None:
-    """Raises RewardFailure where JUDGE_FAILURES are more than a fraction of all candidates of a step (None = no limit).
+    """Raises RewardFailure where JUDGE_FAILURES are more than a fraction of the candidates of a generation batch.
 
-    It says what most replies were rejected for. With the verdicts of all ranks, every rank raises together.
+    None is no limit. It says what most replies were rejected for. With the verdicts of all ranks, every rank raises
+    together.
     """
     counts = Counter(status for verdict in verdicts for status in verdict.statuses)
     failed = {status.value: counts[status] for status in JUDGE_FAILURES}
@@ -105,8 +131,8 @@ def check_failures(verdicts: Sequence[Verdict], max_fraction: float | None) -> N
         detail += f"; {n} replies rejected: {reason}"
         remedy = "raise the judge's max_new_tokens" if reason == RejectReason.TRUNCATED else remedy
     raise RewardFailure(
-        f"The judge left {n_failed} of {n_total} candidates without a score in one step ({detail}), more than "
-        f"the allowed fraction of {max_fraction:g}; {remedy} and resume."
+        f"The judge left {n_failed} of {n_total} candidates of a generation batch without a score ({detail}), more "
+        f"than the allowed fraction of {max_fraction:g}; {remedy} and resume."
     )
 
 
@@ -129,10 +155,13 @@ class FirstScores:
         self.n_unscored += 1
         if self.n_unscored < self.limit:
             return
-        causes = ", ".join(f"{n} {status.value}" for status, n in Counter(statuses).most_common())
+        by_number = Counter(statuses).most_common()
+        causes = ", ".join(f"{n} {status.value}" for status, n in by_number)
+        most = by_number[0][0]
+        remedy = f": {REMEDIES[most]},"
+        if most is Status.UNPARSABLE_CANDIDATE:
+            remedy = f", which {self.reader} does not accept: correct it, teach the policy another form first,"
         raise RewardFailure(
             f"no response of the first {self.n_unscored} rollouts has a score (the last: {causes}), so there is "
-            f"nothing to learn from; one ends in {response[-SHOWN_CHARS:]!r}, which "
-            f"{self.reader} does not accept: correct it, teach the policy another form first, or set "
-            "max_rollouts_unscored: null"
+            f"nothing to learn from; one ends in {response[-SHOWN_CHARS:]!r}{remedy} or set max_rollouts_unscored: null"
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from grrm.gqm.groups import Status
+from grrm.rewards.failure_policy import REMEDIES
 from grrm.rewards.shaping import ShapedRewards
 
 
@@ -60,6 +61,21 @@ def zero_variance_metrics(groups: Sequence[ShapedRewards]) -> dict[str, float]:
     silent = [signal for signal in GroupSignal if signal is not GroupSignal.INFORMATIVE]
     metrics = {f"frac_zero_variance/{signal.value}": causes[signal] / n_groups for signal in silent}
     return {"frac_zero_variance": sum(causes[signal] for signal in silent) / n_groups, **metrics}
+
+
+def why_silent(groups: Sequence[ShapedRewards]) -> str:
+    """The causes for which groups carry no signal, with their numbers, and a remedy, for a message."""
+    signals = [classify_group(shaped) for shaped in groups]
+    by_number = Counter(signal for signal in signals if signal is not GroupSignal.INFORMATIVE).most_common()
+    remedy = "raise max_gen_batches or global_gen_batch_size, or use prompts on which the samples differ"
+    if not by_number:
+        return f": {remedy}"
+    if (usual := by_number[0][0]) is not GroupSignal.EQUAL_SCORES:
+        alike = [shaped for shaped, signal in zip(groups, signals, strict=True) if signal is usual]
+        statuses = Counter(status for shaped in alike for status in shaped.statuses if not status.is_scored)
+        for status, n in statuses.most_common(1):
+            remedy = f"{n} samples of the {usual.value} groups are {status.value}: {REMEDIES[status]}"
+    return f" (the others: {', '.join(f'{n} {signal.value}' for signal, n in by_number)}): {remedy}"
 
 
 logger = logging.getLogger(__name__)

@@ -97,5 +97,8 @@ class BatchObjective:
         return output.loss
 
     def metrics(self) -> tuple[dict[str, float], Gap]:
-        """Metrics of the responses so far, and their gap between engine and trainer log-probs."""
-        return merge_metrics(self._metrics), merge_gaps(self._gaps)
+        """Metrics of the responses so far, and their gap between engine and trainer log-probs.
+
+        No metrics where no response of the optimizer step has a reward: means over nothing are not 0.
+        """
+        return merge_metrics(self._metrics) if self.denominators.tokens else {}, merge_gaps(self._gaps)

@@ -19,7 +19,7 @@ from grrm.models.packing import laid_out_tokens
 from grrm.parallel.data_ranks import DataRanks, assign_groups, run_together
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FirstScores, RewardFailure, check_failures
-from grrm.rewards.group_filter import informative_groups
+from grrm.rewards.group_filter import informative_groups, why_silent
 from grrm.rl.batch_sampler import BatchSampler, StartedBatch
 from grrm.rl.experience import group_advantages, pad_right, training_rows
 from grrm.rl.losses.aggregation import Denominators, count_denominators
@@ -230,7 +230,7 @@ class ExperienceMaker:
                 return informative[:enough]
         raise RewardFailure(
             f"only {len(informative)} of {enough} groups carried a signal after {config.max_gen_batches} generation "
-            "batches: raise max_gen_batches or global_gen_batch_size, or use prompts on which the samples differ"
+            f"batches{why_silent([scored.shaped for scored in self.generated])}"
         )
 
     def _outputs_of(self, rolled: list[Rolled]) -> list[ModelOutputs]:

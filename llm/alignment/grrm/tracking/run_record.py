@@ -16,6 +16,7 @@ from grrm.config.keys.output import CheckpointConfig, OutputConfig
 from grrm.config.keys.reward import RecordConfig
 from grrm.config.keys.rollout import RolloutServersConfig
 from grrm.gqm.groups import Status
+from grrm.rewards.failure_policy import REMEDIES
 from grrm.tracking.console import StepProgress, show_groups
 from grrm.tracking.metrics_log import MetricsLog, StepLines
 from grrm.tracking.report.selection import FOLDER as REJUDGED
@@ -23,27 +24,6 @@ from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, last_arguments
 
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
-REMEDIES = {
-    Status.UNPARSABLE_CANDIDATE: "no translation, score or answer could be read; look at the responses",
-    Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
-    Status.UNSAFE_SOURCE: "they would deceive the judge; leave such rows out of the data",
-    Status.WRONG_LANGUAGE: "they fail the gate language; look at the responses",
-    Status.WRONG_LENGTH: "they fail the gate length; look at the responses",
-    Status.SOURCE_COPY: "they fail the gate copy; look at the responses",
-    Status.REPETITION: "they fail the gate repetition; look at the responses, and at min_dec_len",
-    Status.MISSING_TERM: "they fail the gate terms; look at the responses, and at the column terms",
-    Status.WRONG_PLACEHOLDERS: "they fail the gate placeholders; look at the responses",
-    Status.OVER_LIMIT: "they fail the gate limit; look at the responses",
-    Status.WRONG_FORMALITY: "they fail the gate formality; look at the responses",
-    Status.SINGLE_CANDIDATE: "all samples of a prompt are alike, so there is nothing to compare; raise temperature",
-    Status.TOO_LONG: "the judge's prompt has no room; raise prompt_length of the judge, or lower max_dec_len",
-    Status.TOO_MANY_CANDIDATES: "more than max_candidates of the judge; lower rollout_n",
-    Status.MISSING_REFERENCE: "the judge compares with references and the rows have none; host another judge",
-    Status.UNSEEN_LANGUAGES: "the reward model was not trained on these languages; train it on them",
-    Status.JUDGE_UNPARSABLE: "the judge's replies cannot be read; look at them in the rollouts",
-    Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
-    Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
-}
 # What a run may have otherwise without becoming another one: its length, addresses, records, what costs time or memory.
 _SECTIONS = (OutputConfig, CheckpointConfig, RecordConfig, SpeedConfig, RolloutServersConfig)
 _MAY_CHANGE = {"max_steps", "reward_server", *(name for section in _SECTIONS for name in section.model_fields)}

@@ -126,13 +126,16 @@ class CriticTrainer(OptimizesTrainable, StopsAtDivergence, DecaysToFloor, Traine
         return values_N
 
     def accumulate(self, rows: Sequence[Row], denominators: Denominators) -> dict[str, float]:
-        """Add the gradient of a micro-batch; returns its share of the step's metrics. Nothing for no rows."""
+        """Add the gradient of a micro-batch; returns its share of the step's metrics.
+
+        Nothing for no rows, and no metrics of a step without a reward, as of the policy.
+        """
         if not rows:
             return {}
         unsynchronised = getattr(self.model_wrapped, "no_sync", contextlib.nullcontext)
         with unsynchronised():
             self.training_step(self.model_wrapped, {"rows": rows, "denominators": denominators})
-        return self._shares[-1]
+        return self._shares[-1] if denominators.tokens else {}
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The rows as they are."""
