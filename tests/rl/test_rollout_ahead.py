@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from grrm.errors import UserError
 from grrm.parallel.data_ranks import CollectiveFailure, DataRanks
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import RewardFailure
-from grrm.rl.batch_sampler import BatchSampler
+from grrm.rl.batch_sampler import BatchSampler, StartedBatch
 from grrm.rl.experience_maker import Experience, ExperienceMaker
 from grrm.rl.records import ModelOutputs
 from grrm.rl.rollout_ahead import FILE, SavedSamples, are_of, read_samples, write_samples
@@ -85,6 +86,19 @@ def test_a_judge_in_this_process_has_ended_before_the_trainer_goes_on():
     assert len(judged) == 1
 
 
+def test_a_judge_that_was_waited_for_beforehand_has_not_worked_in_parallel():
+    made = maker(lambda groups: None, use_rm_server=False)
+    made.start_next(6)
+    slow = SimpleNamespace(settle=lambda: time.sleep(0.05))
+    batch = StartedBatch(made._ahead.sampling, slow, is_judged=True)
+    batch.settle()
+    assert batch.waited_s >= 0.05
+    made._ahead.waited_s = 100.0
+    made.generate(7)
+    assert made._seconds["judge_waiting"] >= 100.0
+    assert made._seconds["judge_overlapped"] == 0.0
+
+
 @pytest.mark.parametrize("on_server", [True, False])
 def test_servers_draw_while_the_trainer_goes_on_and_a_judge_in_this_process_waits(on_server):
     trained, judged, engine = threading.Event(), [], ServingEngine()
@@ -110,6 +124,7 @@ def test_servers_that_fail_meanwhile_are_told_of_when_their_samples_are_needed()
     made = maker(lambda groups: None, SimpleNamespace(sample=sample, engine=ServingEngine()))
     made.start_next(6)
     made.settle()
+    assert made.sampled_ahead() == []  # the checkpoint of the update in between is whole without them
     with pytest.raises(CollectiveFailure, match="sampling failed on rank 0: no server answers"):
         made.generate(7)
 

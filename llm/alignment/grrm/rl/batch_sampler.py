@@ -66,19 +66,23 @@ class StartedBatch:
     """This process's groups of a generation batch, and the stream that rewards them.
 
     `sampling` returns the groups once they are sampled, immediately if the engine is in this process. `is_judged` says
-    that they are sent to the judge as soon as they are complete, without waiting for them.
+    that they are sent to the judge as soon as they are complete, without waiting for them. `seconds` are those of
+    starting, `waited_s` those in which this process only waited for the judge.
     """
 
     sampling: Future[list[Rolled]]
     rewards: RewardStream
     is_judged: bool
     seconds: float = 0.0
+    waited_s: float = 0.0
 
     def settle(self) -> None:
         """Wait until engine and judge are idle; their exceptions are raised when the results are used."""
         wait([self.sampling])
         if self.is_judged:
+            started = time.perf_counter()
             self.rewards.settle()
+            self.waited_s += time.perf_counter() - started
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from grrm.config import RLConfig
 from grrm.config.batch_plan import BatchPlan
 from grrm.errors import UserError
 from grrm.models.packing import laid_out_tokens
-from grrm.parallel.data_ranks import DataRanks, assign_groups, run_together
+from grrm.parallel.data_ranks import CollectiveFailure, DataRanks, assign_groups, run_together
 from grrm.rewards.client import RewardServerError
 from grrm.rewards.failure_policy import FirstScores, RewardFailure, check_failures
 from grrm.rewards.group_filter import informative_groups, why_silent
@@ -171,11 +171,11 @@ class ExperienceMaker:
                 rolled = self.sampler.together(batch.sampling.result)
             if not batch.is_judged:
                 rewards.put(rolled)
-            waited = rewards.settle() if self.judges_by_phase else 0.0
+            waited = max(batch.waited_s, rewards.settle() if self.judges_by_phase else 0.0)
             self._count("judge_waiting", waited)
             with self._timed("logprob"), autocast():
                 outputs = self._outputs_of(rolled)
-            self._count("judge_overlapped", rewards.busy_s() - waited)
+            self._count("judge_overlapped", max(0.0, rewards.busy_s() - waited))
             with self._timed("judge_waiting"):
                 self._await_rewards(rolled, rewards)
         with self._timed("gather"):
@@ -202,8 +202,11 @@ class ExperienceMaker:
             self._ahead.settle()
 
     def sampled_ahead(self) -> list[Rolled]:
-        """All that `start_next` sampled on any rank, in canonical order. A collective."""
-        own = [] if self._ahead is None else self.sampler.together(self._ahead.sampling.result)
+        """All that `start_next` sampled on any rank, in canonical order; nothing where that failed. A collective."""
+        try:
+            own = [] if self._ahead is None else self.sampler.together(self._ahead.sampling.result)
+        except CollectiveFailure:  # told when the samples are needed; a checkpoint without them is as good
+            return []
         parts = self.sampler.ranks.processes().gather(own)
         return sorted((rolled for part in parts for rolled in part), key=lambda rolled: rolled.position)
 
