@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from support.tiny_policy import random_policy
 
 from grrm.config.derive_objective import policy_loss_config
+from grrm.errors import UserError
+from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.batch import make_batch
 from grrm.rl.experience import Row
@@ -16,6 +19,7 @@ from grrm.rl.losses import count_denominators
 from grrm.rl.metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.training.checkpoints import MarksCheckpoints
+from grrm.training.records import MetersTokens
 
 
 def test_tokens_are_scored_under_the_casts_of_the_loss(monkeypatch):
@@ -60,3 +64,30 @@ def test_gap_compares_the_engine_with_the_policy_that_sampled_and_not_with_a_lat
     GroupPolicyTrainer.compute_loss(trainer, trainer.model, inputs)
     collected = trainer.step_metrics.collect()
     assert (collected["logprob_gap_mean"], collected["logprob_gap_max"]) == (0.5, 0.5)
+
+
+def test_what_follows_an_update_is_no_time_of_the_next_one(monkeypatch):
+    """An evaluation or a checkpoint between two updates of a rollout."""
+    monkeypatch.setattr(MetersTokens, "_maybe_log_save_evaluate", lambda trainer: trainer.work())
+    now, recorded = [0.0], []
+    monkeypatch.setattr("grrm.rl.trainer.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(MetersTokens, "throughput", lambda trainer: {})
+    monkeypatch.setattr(Trainer, "log", lambda *_: None)
+    trainer = GroupPolicyTrainer.__new__(GroupPolicyTrainer)
+    trainer.state, trainer.config = SimpleNamespace(global_step=1), SimpleNamespace(logprob_gap_limit=0.5)
+    trainer.step_metrics = SimpleNamespace(collect=lambda: {"logprob_gap_mean": now[0] / 100})
+    trainer.record = SimpleNamespace(metrics=lambda step, logs: recorded.append(logs["seconds_update"]))
+    trainer._update_started = 0.0
+
+    def log_and_evaluate():
+        trainer.log({"loss": 0.0})
+        now[0] += 40.0
+
+    trainer.work = log_and_evaluate
+    for _ in range(2):
+        now[0] += 2.0
+        trainer._maybe_log_save_evaluate()
+    now[0] += 2.0
+    with pytest.raises(UserError, match=r"differ by 0\.86"):  # the step's numbers are on disk by then
+        trainer._maybe_log_save_evaluate()
+    assert recorded == [2.0, 2.0, 2.0]

@@ -191,11 +191,15 @@ class GroupPolicyTrainer(
         """Add the rollout's and the loss's metrics to Trainer's logs, and write them to our own record."""
         if "loss" in logs:
             logs.update(self.step_metrics.collect() | self.throughput())
-            self._check_gap(logs["logprob_gap_mean"])
             logs["seconds_update"] = time.perf_counter() - self._update_started
-            self._update_started = time.perf_counter()
             self.record.metrics(self.state.global_step, logs)
+            self._check_gap(logs["logprob_gap_mean"])
         super().log(logs, **kwargs)
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """As the base's, called after every optimizer step; its time belongs to no update."""
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        self._update_started = time.perf_counter()
 
     def _check_gap(self, gap: float) -> None:
         """Stop, on every rank, when the gap between engine and trainer log-probs exceeds the limit."""
