@@ -123,3 +123,7 @@ def test_a_run_that_stops_early_says_why(world: TinyWorld, tmp_path: Path, capfd
     assert f"early_stopping ends the run at step 1: {reason}" in capfd.readouterr().err
     train(arguments(world, tmp_path, max_steps="4", **stopping))
     assert f"early_stopping has ended this run at step 1: {reason}" in capfd.readouterr().err
+    train(arguments(world, tmp_path, max_steps="4", **stopping))
+    assert "is left as it is; change early_stopping to go on, set" in capfd.readouterr().err
+    train(arguments(world, tmp_path, max_steps="4"))
+    assert [line["step"] for line in evaluations(tmp_path)] == [0, 1, 2, 3, 4]

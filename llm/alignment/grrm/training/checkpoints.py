@@ -228,28 +228,28 @@ def mark_finished(trainer: Any, config: StageConfig) -> None:
 def is_finished_run(args: TrainingArguments, config: StageConfig, further: Callable[[], Sequence[str]] = tuple) -> bool:
     """True if `output_dir` has a finished run of at least `args.max_steps`, which the first process then reports.
 
-    Settings that have another value than in that run are named, and `further` lines follow. Early stopping may have
-    ended it before. Raises UserError for a damaged marker.
+    Settings that have another value than in that run are named, and `further` lines follow. One that early stopping
+    ended before is not finished once its keys are others. Raises UserError for a damaged marker.
     """
     folder = Path(args.output_dir)
     has_weights = any(folder.glob("*.safetensors"))
     if args.overwrite_output_dir or args.resume_from_checkpoint or not has_weights or not (folder / MARKER).is_file():
         return False
     state = read_marker(folder)
-    if state.get("max_steps", 0) < args.max_steps:
+    now, before = _settings(config), state.get("settings", {})
+    changed = [name for name, value in now.items() if before.get(name, value) != value]
+    has_stopped = state["step"] < state.get("max_steps", 0)
+    is_other = has_stopped and any(name.startswith("early_stopping") for name in changed)
+    if is_other or state.get("max_steps", 0) < args.max_steps:
         return False
     if args.process_index == 0:
-        now, before = _settings(config), state.get("settings", {})
-        changed = [name for name, value in now.items() if before.get(name, value) != value]
+        remedy = "change early_stopping" if has_stopped else "raise max_steps"
         but = f" (its {', '.join(changed)} had other values)" if changed else ""
-        print(
+        said = (
             f"finished: '{folder}' has the model of step {state['step']}, the last of this run{but}, and is left as it "
-            "is; raise max_steps to go on, set overwrite_output_dir to start over, or name another output_dir",
-            *further(),
-            sep="\n",
-            file=sys.stderr,
-            flush=True,
+            f"is; {remedy} to go on, set overwrite_output_dir to start over, or name another output_dir"
         )
+        print(said, *further(), sep="\n", file=sys.stderr, flush=True)
     return True
 
 
