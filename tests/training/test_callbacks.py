@@ -42,6 +42,15 @@ def test_a_run_whose_parts_are_timed_is_resumed(world: TinyWorld, tmp_path, monk
     assert [line["step"] for line in metrics_of(tmp_path)] == [1, 2]
 
 
+def test_a_finished_run_that_is_made_longer_learns_in_its_next_step(world: TinyWorld, tmp_path):
+    """Its schedule had come down to 0, and PaddleNLP restores the rate beside the step."""
+    longer = {"save_steps": "1", "save_total_limit": "4", "warmup_steps": "0", "lr_scheduler_type": "linear"}
+    for steps in ("2", "4"):
+        train_rl(entry_command(world, tmp_path, max_steps=steps, **longer))
+    before, after = (paddle.load(str(tmp_path / f"checkpoint-{step}/model_state.pdparams")) for step in (2, 3))
+    assert any((before[name] != after[name]).any() for name in before)
+
+
 @given(st.integers(0, 20), st.integers(1, 100), st.sampled_from([0.25, 0.5, 1.5]))
 def test_floor_of_nothing_is_the_schedule_of_paddlenlp(warmup, rest, num_cycles):
     theirs = get_cosine_schedule_with_warmup(1.0, warmup, warmup + rest, num_cycles)

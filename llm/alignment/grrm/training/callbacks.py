@@ -53,7 +53,13 @@ class OptimizesTrainable:
     """Mixin over PaddleNLP's Trainer, whose optimizer would hold frozen weights too.
 
     Sharding gives each of its weights a gradient, of zeros in float32 where there is none, and sends it in every step.
+    A resumed run goes on at the rate of its own schedule, which may be longer than that of the run before.
     """
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        schedule = self.lr_scheduler  # type: ignore[attr-defined]
+        schedule.step(schedule.last_epoch)  # the rate that was restored is that of the run before
 
     def create_optimizer(self, lr_scheduler: Any = None) -> Any:
         """Set up the optimizer of the weights that are trained."""
