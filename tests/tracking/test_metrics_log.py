@@ -86,6 +86,8 @@ def test_a_resumed_run_names_settings_that_had_other_values(tmp_path, capsys: py
         return "".join(line for line in capsys.readouterr().err.splitlines() if "going on" in line)
 
     assert resume(1, max_steps=2, seed=1) == resume(3, max_steps=4, seed=1, save_steps=2, run_name="b") == ""
+    on_two_ranks = {"gradient_accumulation_steps": 8, "per_device_train_batch_size": 2, "tensor_parallel_degree": 2}
+    assert resume(3, seed=1, early_stopping_patience=9, reward_deadline_s=900.0, **on_two_ranks) == ""
     told = resume(4, max_steps=4, seed=2, learning_rate=1e-3)
     assert f"going on at step 4 of '{tmp_path}' with other values of " in told
     assert {"seed", "learning_rate"} == set(told.partition("values of ")[2].partition(":")[0].split(", "))

@@ -11,7 +11,8 @@ from typing import Any
 from tqdm import tqdm
 
 from grrm.config import RLConfig
-from grrm.config.keys.machine import SpeedConfig
+from grrm.config.keys.machine import ParallelConfig, SpeedConfig
+from grrm.config.keys.objective import StoppingConfig
 from grrm.config.keys.output import CheckpointConfig, OutputConfig
 from grrm.config.keys.reward import RecordConfig
 from grrm.config.keys.rollout import RolloutServersConfig
@@ -25,8 +26,23 @@ from grrm.tracking.rollout_dump import ROLLOUTS, RolloutDump, last_arguments
 PROGRESS_METRICS = ("loss", "reward_mean", "kl", "frac_zero_variance")
 MANY_FAILURES = 0.05  # of a step's samples: so many of one status are worth a line
 # What a run may have otherwise without becoming another one: its length, addresses, records, what costs time or memory.
-_SECTIONS = (OutputConfig, CheckpointConfig, RecordConfig, SpeedConfig, RolloutServersConfig)
-_MAY_CHANGE = {"max_steps", "reward_server", *(name for section in _SECTIONS for name in section.model_fields)}
+_SECTIONS = (
+    OutputConfig,
+    CheckpointConfig,
+    RecordConfig,
+    SpeedConfig,
+    ParallelConfig,
+    StoppingConfig,
+    RolloutServersConfig,
+)
+_OTHERS = """
+max_steps eval_steps gradient_accumulation_steps per_device_train_batch_size per_device_logprob_batch_size
+per_device_value_batch_size max_tokens_per_micro_batch balance_batch rollout_max_num_seqs rollout_memory_fraction
+rollout_tensor_parallel_degree reward_server reward_token_file reward_connect_timeout_s reward_read_timeout_s
+reward_deadline_s reward_attempts reward_groups_per_request reward_streaming max_unscored_fraction
+max_rollouts_unscored
+"""
+_MAY_CHANGE = {*_OTHERS.split(), *(name for section in _SECTIONS for name in section.model_fields)}
 
 
 @dataclass(slots=True)
