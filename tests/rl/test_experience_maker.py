@@ -13,7 +13,7 @@ from grrm.config import RLConfig
 from grrm.config.batch_plan import batch_plan
 from grrm.gqm.groups import Status, Verdict
 from grrm.parallel.data_ranks import DataRanks
-from grrm.rewards.failure_policy import FailureAction, FailurePolicy
+from grrm.rewards.failure_policy import FailureAction, FailurePolicy, RewardFailure
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.batch_sampler import BatchSampler
 from grrm.rl.experience_maker import ExperienceMaker
@@ -105,6 +105,22 @@ def test_penalised_rows_stay_in_baseline_and_loss():
     made = maker([[2.0, Status.UNPARSABLE_CANDIDATE, 4.0], [5.0, 5.0, 5.0]]).make(0)
     np.testing.assert_allclose(made.advantages_RT[:3, 0], [0.0, -0.2, 0.2], atol=1e-12)
     assert made.denominators[0].tokens == 6 + 7
+
+
+def test_rollouts_without_a_score_are_counted_across_a_restart():
+    """Else a run that is started again after each failure would never stop."""
+    silent = [[Status.UNPARSABLE_CANDIDATE] * 3] * 2
+    before, again, later = (maker(silent, max_rollouts_unscored=3) for _ in range(3))
+    for _ in range(2):
+        before.make(0)
+    again.restore(before.state())
+    with pytest.raises(RewardFailure, match="no response of the first 3 rollouts has a score"):
+        again.make(2)
+    scoring = maker([[5.0, 1.0, 3.0]] * 2)
+    scoring.make(0)
+    later.restore(scoring.state())
+    for _ in range(3):
+        later.make(1)
 
 
 def test_a_dropped_group_teaches_nothing():

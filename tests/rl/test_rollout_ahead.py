@@ -175,7 +175,7 @@ def test_a_resumed_run_uses_the_samples_of_its_checkpoint_once():
     assert [[len(tokens) for tokens in one.token_ids] for one in groups] == [[1, 0], [2, 1]]
     assert [one.group.group_id for one in groups] == ["4-0", "4-1"]
     assert [[len(tokens) for tokens in one.rolled.token_ids] for one in made.generate(8)] == [[2, 2], [2, 2]]
-    assert made.state() == {"generation": 6, "moments": None}
+    assert made.state() == {"generation": 6, "moments": None, "n_unscored": None}
 
 
 @pytest.mark.parametrize(("ahead", "begun"), [(1, [0, 1]), (0, [])])

@@ -140,20 +140,21 @@ def check_failures(verdicts: Sequence[Verdict], max_fraction: float | None) -> N
 class FirstScores:
     """Stops a run whose first `limit` rollouts have no scored response at all (None = no limit).
 
-    `reader` is what gives responses their scores. Rewards that come without verdicts count as scores.
+    `reader` is what gives responses their scores. Rewards that come without verdicts count as scores. `n_unscored`
+    rollouts have had none so far; it is None once one had.
     """
 
     limit: int | None = 3
     reader: str = "the judge"
-    n_unscored: int = 0
+    n_unscored: int | None = 0
 
     def watch(self, statuses: Mapping[Status, int], response: str) -> None:
         """Add one rollout's statuses and a response, the same on every rank: all raise RewardFailure together."""
-        if self.limit is None or any(status.is_scored for status in statuses):
-            self.limit = None
+        if self.n_unscored is None or any(status.is_scored for status in statuses):
+            self.n_unscored = None
             return
         self.n_unscored += 1
-        if self.n_unscored < self.limit:
+        if self.limit is None or self.n_unscored < self.limit:
             return
         by_number = Counter(statuses).most_common()
         causes = ", ".join(f"{n} {status.value}" for status, n in by_number)

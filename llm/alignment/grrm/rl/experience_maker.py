@@ -213,12 +213,12 @@ class ExperienceMaker:
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint, beside the model, as JSON."""
         moments = None if self.moments is None else self.moments.state_dict()
-        return {"generation": self.generation, "moments": moments}
+        return {"generation": self.generation, "moments": moments, "n_unscored": self.first_scores.n_unscored}
 
     def restore(self, state: dict[str, Any], samples: dict[int, SavedSamples] | None = None) -> None:
         """Restore `state`, with the samples of the next batch if they had already been generated."""
         self.generation, self.sampler.restored = state["generation"], samples or {}
-        self.first_scores = FirstScores(None)
+        self.first_scores.n_unscored = state.get("n_unscored")  # checkpoints of before have none: not watched
         if self.moments is not None and state["moments"] is not None:
             self.moments.load_state_dict(state["moments"])
 
