@@ -74,20 +74,22 @@ def test_what_follows_an_update_is_no_time_of_the_next_one(monkeypatch):
     monkeypatch.setattr(MetersTokens, "throughput", lambda trainer: {})
     monkeypatch.setattr(Trainer, "log", lambda *_: None)
     trainer = GroupPolicyTrainer.__new__(GroupPolicyTrainer)
-    trainer.state, trainer.config = SimpleNamespace(global_step=1), SimpleNamespace(logprob_gap_limit=0.5)
+    trainer.state, trainer.config = SimpleNamespace(global_step=0), SimpleNamespace(logprob_gap_limit=1.0)
     trainer.step_metrics = SimpleNamespace(collect=lambda: {"logprob_gap_mean": now[0] / 100})
     trainer.record = SimpleNamespace(metrics=lambda step, logs: recorded.append(logs["seconds_update"]))
-    trainer._update_started = 0.0
+    trainer._update_started, trainer._timed_step = 0.0, 0
 
     def log_and_evaluate():
         trainer.log({"loss": 0.0})
         now[0] += 40.0
 
     trainer.work = log_and_evaluate
-    for _ in range(2):
-        now[0] += 2.0
+    for step in (1, 2, 2):  # the last is that of early stopping
+        now[0] += 2.0 * (step > trainer.state.global_step)
+        trainer.state.global_step = step
         trainer._maybe_log_save_evaluate()
-    now[0] += 2.0
-    with pytest.raises(UserError, match=r"differ by 0\.86"):  # the step's numbers are on disk by then
+    now[0] += 5.0
+    trainer.state.global_step = 3
+    with pytest.raises(UserError, match=r"differ by 1\.29"):  # the step's numbers are on disk by then
         trainer._maybe_log_save_evaluate()
-    assert recorded == [2.0, 2.0, 2.0]
+    assert recorded == [2.0, 2.0, 2.0, 5.0]

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.rl_processes import TinyWorld, entry_command, held_out_settings, train_here
+from support.rl_processes import TinyWorld, entry_command, held_out_settings, metrics_of, train_here
 
 from grrm.config import RLConfig, load_config
 from grrm.config.rollout_checks import held_out_metrics
@@ -116,8 +116,9 @@ def test_a_run_is_evaluated_before_its_first_step_and_after_its_last_as_well(wor
 
 def test_a_run_that_stops_early_says_why(world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     stopping = {"early_stopping": "true", "early_stopping_patience": "1", "early_stopping_threshold": "9"}
-    train(arguments(world, tmp_path, max_steps="3", **stopping))
+    train(arguments(world, tmp_path, max_steps="3", logging_steps="5", **stopping))
     assert [line["step"] for line in evaluations(tmp_path)] == [0, 1]
+    assert [line["step"] for line in metrics_of(tmp_path / "out") if "loss" in line] == [1]
     best = evaluations(tmp_path)[0]["eval_reward"]
     reason = f"eval_reward has not risen above {best:.3f} by more than 9 in the last 1 evaluations"
     assert f"early_stopping ends the run at step 1: {reason}" in capfd.readouterr().err

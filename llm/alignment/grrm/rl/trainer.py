@@ -92,7 +92,8 @@ class GroupPolicyTrainer(
         self._experience: Experience | None = None
         self._rollout = -1
         self._cache_is_reported = False
-        self._update_started = 0.0
+        self._update_started = self._seconds_update = 0.0
+        self._timed_step = 0
 
     def get_train_dataloader(self) -> StepIndexLoader:
         """Step indices instead of data: see `StepIndexLoader`."""
@@ -191,13 +192,15 @@ class GroupPolicyTrainer(
         """Add the rollout's and the loss's metrics to Trainer's logs, and write them to our own record."""
         if "loss" in logs:
             logs.update(self.step_metrics.collect() | self.throughput())
-            logs["seconds_update"] = time.perf_counter() - self._update_started
+            logs["seconds_update"] = self._seconds_update
             self.record.metrics(self.state.global_step, logs)
             self._check_gap(logs["logprob_gap_mean"])
         super().log(logs, **kwargs)
 
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        """As the base's, called after every optimizer step; its time belongs to no update."""
+        """As the base's, called after every optimizer step and at the end; its time belongs to no update."""
+        if self._timed_step != self.state.global_step:
+            self._timed_step, self._seconds_update = self.state.global_step, time.perf_counter() - self._update_started
         super()._maybe_log_save_evaluate(*args, **kwargs)
         self._update_started = time.perf_counter()
 

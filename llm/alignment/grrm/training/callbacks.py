@@ -104,6 +104,12 @@ class LogLastStep(TrainerCallback):
         if state.global_step >= state.max_steps and args.logging_strategy == IntervalStrategy.STEPS:
             control.should_log = True
 
+    def on_epoch_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for one where early stopping, which evaluates after the log, ends the run."""
+        is_early = control.should_training_stop and state.global_step < state.max_steps
+        if is_early and args.logging_strategy == IntervalStrategy.STEPS and state.global_step % args.logging_steps:
+            control.should_log = True
+
 
 class StopReadTimer(TrainerCallback):
     """Stops PaddleNLP's timer of reading, which it starts again for every batch that a resumed run skips."""
