@@ -56,6 +56,8 @@ if [ -n "${PYTHON:-}" ]; then
     [ "$(version_of "$python")" = "$(version_of .venv/bin/python)" ] || rm -rf .venv
 fi
 [ -f .venv/.installed ] && [ "$(fingerprint)" = "$(cat .venv/.installed)" ] && exit 0
+# Its scripts, `activate` among them, name the folder they were made in.
+[ ! -f .venv/.installed ] || grep -qxF "$(pwd -P)" .venv/.installed || rm -rf .venv
 is_supported "$(version_of .venv/bin/python)" && .venv/bin/python -m pip --version >/dev/null 2>&1 || create_venv
 
 before=$(fingerprint)

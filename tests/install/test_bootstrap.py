@@ -96,9 +96,11 @@ def test_a_lint_setting_does_not_reinstall(checkout):
 
 def test_a_moved_checkout_is_installed_again(checkout):
     checkout.run()
+    (checkout.folder / ".venv/bin/activate").touch()
     checkout.folder = checkout.folder.rename(checkout.folder.with_name("moved here"))
     checkout.run()
     assert len(checkout.installations()) == 2
+    assert not (checkout.folder / ".venv/bin/activate").exists(), "which names the folder it was made in"
 
 
 def test_a_failed_installation_is_reported_and_taken_up_again(checkout):
