@@ -136,6 +136,9 @@ NOT_FIRST = "fail() if rank else fail('error: rank 1 of the 2 of this job is gon
 def test_the_output_of_several_processes_ends_with_why_one_failed(tmp_path: Path, code, status, ending):
     script, logs = tmp_path / "script.py", tmp_path / "logs"
     script.write_text(SCRIPT + code + WAIT)
+    logs.mkdir()
+    for rank in range(2):
+        (logs / f"workerlog.{rank}").write_text("error: of an earlier run\n")
     command = [sys.executable, "-m", "grrm.cli.launcher", "--log_level", "WARNING", "--nproc_per_node", "2"]
     command += ["--log_dir", str(logs), str(script)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=600, check=False)

@@ -10,7 +10,6 @@ import logging
 import signal
 import sys
 from functools import partialmethod
-from pathlib import Path
 from typing import Any, NoReturn
 
 from paddle.distributed.launch.job.container import Container
@@ -63,8 +62,13 @@ def main() -> NoReturn:
 
 
 def end_of(rank: Any) -> str:
-    """The sentence with which a rank (Paddle's Container) failed, or the last lines of its log where it had none."""
-    lines = Path(rank.outfile).read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-_LINES:]
+    """The sentence with which a rank (Paddle's Container) failed, or the last lines of its log where it had none.
+
+    Paddle appends to the logs of earlier runs, whose ends are not this one's.
+    """
+    with open(rank.outfile, encoding="utf-8", errors="replace") as log:
+        log.seek(rank._log_start_offset)
+        lines = log.readlines()[-_LINES:]
     sentences = [position for position, line in enumerate(lines) if line.startswith("error: ")]
     if sentences and rank.exit_code > 0:
         return "".join(lines[sentences[-1] :])
