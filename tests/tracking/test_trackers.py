@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support.rl_processes import TinyWorld, entry_command, metrics_of, one_rank, run
 
+SECRET = "key-of-the-user"
+
 
 @pytest.fixture(scope="module")
 def seen(world: TinyWorld, tmp_path_factory: pytest.TempPathFactory):
@@ -20,6 +22,7 @@ def seen(world: TinyWorld, tmp_path_factory: pytest.TempPathFactory):
         report_to="visualdl",
         max_steps="2",
         kl_coeff="0.001",
+        wandb_api_key=SECRET,
     )
     done = run(one_rank(command))
     return output, done.stdout, done.stderr
@@ -36,6 +39,13 @@ def test_visualdl_has_the_metrics_of_metrics_jsonl_below_the_output_folder(seen)
         curve = [(point.id, point.value) for point in reader.get_data("scalar", f"train/{name}")]
         assert [step for step, _ in curve] == [1, 2]
         assert [value for _, value in curve] == pytest.approx([line[name] for line in metrics], abs=1e-6)
+
+
+def test_no_file_of_a_run_has_the_key_of_a_tracker(seen) -> None:
+    output, *printed = seen
+    files = [path for path in output.rglob("*") if path.is_file()]
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert SECRET not in "".join(printed)
 
 
 def test_console_shows_steps_and_leaves_the_rest_to_the_log_file(seen) -> None:

@@ -46,8 +46,10 @@ class StageArguments(TrainingArguments):  # type: ignore[misc]  # PaddleNLP has 
         super().__post_init__()
 
     def to_dict(self) -> dict[str, Any]:
-        """Every key of the stage."""
-        return {**self.stage_keys, **super().to_dict()}
+        """Every key of the stage but the one that is secret: trackers write them all to their files."""
+        values = {**self.stage_keys, **super().to_dict()}
+        values.pop("wandb_api_key", None)
+        return values
 
 
 def training_arguments(config: StageConfig) -> StageArguments:
