@@ -151,6 +151,19 @@ def test_overrides_win_over_the_file(run):
     assert values.failure_policy == {"judge_timeout": "abort", "single_candidate": "contrast"}
 
 
+def test_a_bare_key_is_true_and_no_name_or_number(run):
+    assert run(overrides=["--recompute", "--balance_batch"]).config.balance_batch
+    assert "output_dir is True; give text" in refusal(run, overrides=["--output_dir", "--max_steps", "3"])
+    assert "report_to is True; give a list" in refusal(run, overrides=["--report_to"])
+
+
+def test_a_null_that_is_the_default_is_the_key_left_out(run):
+    assert run({"rule_reward": None, "rollout_servers": None, "reward_prompt_type": None, "lora_alpha": None}).config
+    servers = {"rollout_backend": "vllm", "rollout_servers": "http://127.0.0.1:8000"}
+    undone = ["--rollout_backend", "paddle", "--rollout_servers", "null"]
+    assert run(servers, undone).config.rollout_servers is None
+
+
 def test_unknown_key_names_the_nearest_known_one(run):
     assert "Unknown key 'lerning_rate'; did you mean 'learning_rate'?" in refusal(run, {"lerning_rate": 1})
     assert "did you mean 'rollout_n'" in refusal(run, overrides=["--rolout_n", "3"])
@@ -172,6 +185,10 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"dual_clip_ratio": 0.5}, "dual_clip_ratio is 0.5; it must be above 1"),
         ({"logging_steps": 0}, "logging_steps is 0; it must be at least 1"),
         ({"seed": -1}, "seed is -1; it must be at least 0"),
+        ({"seed": 2**32}, "seed is 4294967296; it must be at least 0 and at most 4294967295"),
+        ({"learning_rate": 10**400}, "0; give a number"),
+        ({"max_steps": 0}, "max_steps is 0; it must be at least 1 and at most 1000000000, or -1"),
+        ({"save_steps": 0}, "save_steps is 0; it must be at least 1"),
         ({"max_unscored_fraction": 1.5}, "max_unscored_fraction is 1.5; it must be at least 0 and at most 1"),
     ],
 )
@@ -272,6 +289,10 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ),
         ({"global_batch_size": 6, "global_mini_batch_size": 4}, "global_mini_batch_size 4 must divide"),
         ({"do_eval": True}, "eval_datasets"),
+        (
+            {"lr_scheduler_type": "polynomial", "learning_rate": 1e-7},
+            "lr_end 1e-07 must be below learning_rate 1e-07; lower it",
+        ),
         ({"eval_on_start": True}, "eval_on_start needs held-out rows to evaluate; set eval_datasets or held_out"),
         ({"held_out": 9, "use_rule_reward": True}, "held_out knows sources of translation tasks"),
         ({"early_stopping": True}, "early_stopping needs evaluations"),
@@ -360,6 +381,15 @@ def test_missing_files_are_named_before_anything_is_loaded(run, tmp_path, monkey
     assert "'runs/sft/checkpoint', which does not exist" in refusal(run, missing, check_machine=True)
     (tmp_path / "Qwen").mkdir()
     assert "'Qwen/Qwen2.5-0.5B', which does not exist" in refusal(run, check_machine=True)
+
+
+def test_a_word_for_no_or_every_tracker_stands_alone(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rl.jsonl").write_text("{}\n")
+    for word in ("none", "all"):
+        assert run({"report_to": word}, check_machine=True).config.report_to == [word]
+        message = refusal(run, {"report_to": f"{word}, visualdl"}, check_machine=True)
+        assert f"report_to names {word} beside other trackers; leave it out, or the others" in message
 
 
 def test_best_model_is_chosen_by_a_metric_of_the_evaluation(run):

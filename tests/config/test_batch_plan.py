@@ -101,6 +101,8 @@ def test_what_does_not_divide_is_refused_with_values_that_do(changes, ranks, key
 
 
 def test_a_dataset_smaller_than_one_rollout_is_refused():
+    with pytest.raises(UserError, match="31 prompts for -1 epochs do not fill one rollout"):
+        batch_plan(settings(max_steps=-1, num_train_epochs=-1), 1, 31)
     with pytest.raises(UserError, match="31 prompts for 1 epochs do not fill one rollout of global_batch_size 32"):
         batch_plan(settings(max_steps=-1), 1, n_train_prompts=31)
 

@@ -314,6 +314,8 @@ def test_rows_that_supervised_stages_hold_out_are_not_planned_either(tmp_path, v
         "steps",
     )
     assert values("sft_argument.yaml", Machine(8), *options)["training rows"] == trained
+    with pytest.raises(UserError, match="no examples are left to train on: add data, or lower val_size"):
+        values("sft_argument.yaml", Machine(8), *options, "--val_size", "9000")
     beside = values("sft_argument.yaml", Machine(8), *options, "--val_size", "0", "--eval_datasets", "x")
     assert beside["training rows"] == "5,000"
 

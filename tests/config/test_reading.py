@@ -42,6 +42,12 @@ def test_unusable_yaml_is_one_sentence(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_date_is_text_as_on_the_command_line(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text("run_name: 2026-11-29\n")
+    assert read_yaml(path) == {"run_name": "2026-11-29"}
+
+
 def test_a_mapping_is_merged_into_others(tmp_path):
     path = tmp_path / "X.yaml"
     path.write_text(
@@ -79,7 +85,7 @@ def test_a_pipe_is_read_to_its_end_and_is_a_sentence_where_nothing_comes(tmp_pat
 
 
 def test_stray_words_on_the_command_line_are_refused():
-    assert parse_overrides(["--a", "-1", "--b=x=y", "--c"]) == {"a": "-1", "b": "x=y", "c": "true"}
+    assert parse_overrides(["--a", "-1", "--b=x=y", "--c"]) == {"a": "-1", "b": "x=y", "c": True}
     with pytest.raises(UserError, match="Unexpected 'stray'"):
         parse_overrides(["--a", "1", "stray"])
 

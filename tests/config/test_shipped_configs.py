@@ -240,9 +240,12 @@ def test_a_file_for_every_size_can_be_written_that_fits(path, size, tmp_path):
 
 def test_overrides_are_written_as_they_are_read(tmp_path):
     out = tmp_path / "mine.yaml"
+    recipe = str(FOLDER / "grpo_grrm_argument.yaml")
+    write_planned(recipe, Machine(8, 80 << 30), tmp_path / "empty.yaml", ["--eos_token", "", "--balance_batch"])
+    config = prepare(RLConfig, tmp_path / "empty.yaml", check_machine=False).config
+    assert (config.eos_token, config.balance_batch) == ("", True)
     texts = {"output_dir": "a # b: c", "mini_batch_size": "64", "actor_model_name_or_path": "yes", "seed": "7"}
     overrides = [word for name, text in texts.items() for word in (f"--{name}", text)]
-    recipe = str(FOLDER / "grpo_grrm_argument.yaml")
     write_planned(recipe, Machine(8, 80 << 30, model="Qwen2.5-7B"), out, overrides)
     values = read_yaml(out)
     assert (values["output_dir"], values["actor_model_name_or_path"], values["seed"]) == ("a # b: c", "yes", 7)

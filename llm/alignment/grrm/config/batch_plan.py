@@ -133,6 +133,8 @@ def supervised_steps(settings: LengthConfig, data_ranks: int, n_examples: int) -
 
     Raises UserError when that is not a single step, or an epoch not a single batch.
     """
+    if not n_examples:
+        raise UserError("no examples are left to train on: add data, or lower val_size")
     n_batches, epochs = _batches_of_epoch(settings, data_ranks, n_examples), settings.num_train_epochs
     if not n_batches:
         raise UserError(
@@ -213,7 +215,7 @@ def _rollouts(settings: RLConfig, updates: int, n_train_prompts: int | None) -> 
         rollouts = math.floor(n_train_prompts // size * epochs)  # the rest of each epoch is passed over
     else:
         rollouts = math.floor(n_train_prompts * epochs) // size
-    if rollouts == 0:
+    if rollouts < 1:
         raise UserError(
             f"{n_train_prompts} prompts for {settings.num_train_epochs:g} epochs do not fill one rollout of "
             f"global_batch_size {settings.global_batch_size}; add data or lower global_batch_size."

@@ -36,6 +36,11 @@ class Launch:
 
 _PAIR_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_margin")
 _REWARD_MODEL_METRICS = ("eval_loss", "eval_pair_accuracy", "eval_correlation")
+_REFUSED_OPTIONS = {  # of unified_checkpoint_config
+    "async_save": "a checkpoint could be taken for whole while it is still being written; remove it",
+    "ignore_merge_optimizer": "the optimizer would be saved in parts that fit one layout of ranks; remove it, or set "
+    "unified_checkpoint: false",
+}
 
 
 def check_common(config: StageConfig, problems: Problems) -> None:
@@ -53,16 +58,11 @@ def check_common(config: StageConfig, problems: Problems) -> None:
         problems.add_key(
             "sharding", f"sharding is {config.sharding!r}; give one of stage1, stage2, stage3, or nothing."
         )
-    if "async_save" in (config.unified_checkpoint_config or ""):
-        problems.add(
-            "unified_checkpoint_config async_save is not supported: a checkpoint could be taken for whole while it is "
-            "still being written; remove it."
-        )
-    if "ignore_merge_optimizer" in (config.unified_checkpoint_config or ""):
-        problems.add(
-            "unified_checkpoint_config ignore_merge_optimizer is not supported: the optimizer would be saved in parts "
-            "that fit one layout of ranks; remove it, or set unified_checkpoint: false."
-        )
+    if config.lr_scheduler_type == "polynomial" and config.lr_end >= config.learning_rate:
+        problems.add(f"lr_end {config.lr_end:g} must be below learning_rate {config.learning_rate:g}; lower it.")
+    for option, why in _REFUSED_OPTIONS.items():
+        if option in (config.unified_checkpoint_config or ""):
+            problems.add(f"unified_checkpoint_config {option} is not supported: {why}.")
 
 
 def check_adapters(config: StageConfig, explicit: Set[str], problems: Problems) -> None:
@@ -276,8 +276,8 @@ def check_batches(
         )
     check_pieces(config, plan.micro_batches_per_update, problems)
     saves, updates = config.save_steps, plan.updates_per_rollout
-    if config.save_strategy == "steps" and (saves < 1 or saves % updates):
-        near = nearest_values(saves, lambda steps: steps % updates == 0, max(saves, 1) + updates)
+    if config.save_strategy == "steps" and saves % updates:
+        near = nearest_values(saves, lambda steps: steps % updates == 0, saves + updates)
         problems.add(
             f"save_steps {saves} would save in the middle of a rollout of {updates} optimizer steps, from which no run "
             f"can resume; use {near}."

@@ -53,7 +53,9 @@ def derive_device(config: C, problems: Problems) -> C:
 
 
 def derive_trackers(config: C, problems: Problems) -> C:
-    """`config` without trackers whose package is not installed here."""
+    """`config` without trackers whose package is not installed here. Notes words for none or all beside others."""
+    if len(config.report_to) > 1 and (words := {"none", "all"} & {*config.report_to}):
+        problems.add(f"report_to names {min(words)} beside other trackers; leave it out, or the others.")
     absent = [name for name in config.report_to if name not in ("none", "all") and not _is_installed(name)]
     for name in absent:
         package = _TRACKER_PACKAGES.get(name, name)

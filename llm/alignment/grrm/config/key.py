@@ -121,7 +121,7 @@ class Key:
     def check_range(self, value: Any) -> None:
         """Raises UserError for a number out of range."""
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not self._in_range(value):
-            raise UserError(f"{self.name} is {value:g}; it must be {self._range_words()}.")
+            raise UserError(f"{self.name} is {_exact(value)}; it must be {self._range_words()}.")
 
     def _in_range(self, value: float) -> bool:
         if value in self.also:
@@ -131,8 +131,8 @@ class Key:
         return self.high is None or value <= self.high
 
     def _range_words(self) -> str:
-        low = "" if self.low is None else f"{'at least' if self.low_included else 'above'} {self.low:g}"
-        high = "" if self.high is None else f"at most {self.high:g}"
+        low = "" if self.low is None else f"{'at least' if self.low_included else 'above'} {_exact(self.low)}"
+        high = "" if self.high is None else f"at most {_exact(self.high)}"
         words = " and ".join(part for part in (low, high) if part)
         return ", or ".join([words, *(f"{value:g}" for value in self.also)])
 
@@ -156,6 +156,11 @@ class Key:
     def is_off(self, value: Any) -> bool:
         """True for a value with which a refused key or a switch asks for nothing."""
         return value in self.support.off or (self.support.default_is_off and value == self.default)
+
+
+def _exact(value: float) -> str:
+    """A number without loss: a seed just out of range differs from the bound in its last digit."""
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _number(value: float) -> str:

@@ -56,18 +56,17 @@ def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> di
     return content
 
 
-def parse_overrides(overrides: Sequence[str]) -> dict[str, str]:
-    """`--key value`, `--key=value` and a bare `--key` (= true) as a mapping. Raises UserError on anything else."""
-    parsed: dict[str, str] = {}
+def parse_overrides(overrides: Sequence[str]) -> dict[str, str | bool]:
+    """`--key value`, `--key=value` and a bare `--key` (= True) as a mapping. Raises UserError on anything else."""
+    parsed: dict[str, str | bool] = {}
     rest = list(overrides)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--") or len(word) == 2:
             raise UserError(f"Unexpected {word!r} on the command line; write settings as --key value.")
         key, separator, value = word[2:].partition("=")
-        if not separator:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "true"
-        parsed[key.replace("-", "_")] = value
+        is_bare = not separator and (not rest or rest[0].startswith("--"))
+        parsed[key.replace("-", "_")] = is_bare or (value if separator else rest.pop(0))
     return parsed
 
 
@@ -188,11 +187,11 @@ def load_config(
 def _checked(
     stage: type[C], explicit: Mapping[str, Any], launch: Launch | None, n_prompts: int | None, problems: Problems
 ) -> Prepared[C]:
+    # A null that is the default, or stands for a value that is derived, asks for what leaving the key out asks for.
+    nulls = [name for name, value in explicit.items() if value is None and keys_of(stage)[name].default is None]
+    explicit = {name: value for name, value in explicit.items() if name not in nulls}
     parts, keys = stage_of(stage), set(explicit)
-    # A null for a key that is derived asks for what leaving it out asks for.
-    config = stage(
-        **{name: value for name, value in explicit.items() if value is not None or not keys_of(stage)[name].is_open}
-    )
+    config = stage(**explicit)
     config = parts.derive(derive_common(config), problems)
     check_common(config, problems)
     check_adapters(config, keys, problems)

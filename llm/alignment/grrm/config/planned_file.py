@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from grrm.config.key import aliases_of
+from grrm.config.key import aliases_of, as_written
 from grrm.config.layout import Layout
 from grrm.config.load import parse_overrides
 from grrm.config.memory import GIB
@@ -99,12 +99,14 @@ def _end_of(node: yaml.Node) -> int:
 _NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")  # in YAML as elsewhere, which 010 and 1:30 are not
 
 
-def _in_yaml(value: str) -> str:
-    """The text of an override as YAML has to have it to be read as the command line reads it."""
+def _in_yaml(value: str | bool) -> str:
+    """The value of an override as YAML has to have it to be read as the command line reads it."""
+    if isinstance(value, bool):
+        return as_written(value)
     try:
         read = yaml.safe_load(f"key: {value}")["key"]
     except yaml.YAMLError:
         read = None
-    means_the_same = value in ("true", "false", "null", "") or isinstance(read, list | dict) or read == value.strip()
+    means_the_same = value in ("true", "false", "null") or isinstance(read, list | dict) or read == value.strip()
     means_the_same |= isinstance(read, int | float) and _NUMBER.fullmatch(value.strip()) is not None
     return value if means_the_same else json.dumps(value, ensure_ascii=False)

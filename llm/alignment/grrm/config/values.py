@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 import yaml
 
@@ -31,7 +31,7 @@ def convert(key: str, value: Any, hint: Any) -> Any:
             continue
         try:
             return _convert_option(value, option)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             continue
     raise UserError(f"{key} is {value!r}; give {describe(hint)}{_nearest(value, options)}.")
 
@@ -94,10 +94,15 @@ def _read_text(text: str) -> Any:
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last.
+    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last; a date is text.
 
     A key beside `<<` may override one that is merged.
     """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

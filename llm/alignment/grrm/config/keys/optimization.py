@@ -13,7 +13,9 @@ class LengthConfig(Section):
 
     title: ClassVar[str] = "Length and step size"
 
-    max_steps: int = key(-1, "optimizer steps; -1 leaves the length to num_train_epochs", unit="steps")
+    max_steps: int = key(
+        -1, "optimizer steps; -1 leaves the length to num_train_epochs", unit="steps", ge=1, le=10**9, also=(-1,)
+    )
     num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs")
     per_device_train_batch_size: int = key(8, "rows per micro-batch on one rank", unit="rows", ge=1, le=10**6)
     gradient_accumulation_steps: int = key(1, "micro-batches per optimizer step; derived in RL", ge=1, le=10**6)

@@ -49,7 +49,12 @@ class CheckpointConfig(Section):
 
     save_strategy: When = key("steps", "when to save checkpoints; RL supports steps only", by=TRAINER)
     save_steps: int = key(
-        500, "steps between checkpoints; in RL a multiple of a rollout's steps", by=TRAINER, unit="steps"
+        500,
+        "steps between checkpoints; in RL a multiple of a rollout's steps",
+        by=TRAINER,
+        unit="steps",
+        ge=1,
+        le=10**9,
     )
     save_total_limit: int | None = key(
         None, "number of checkpoints to keep, the newest and the best; 0 and none keep all", by=TRAINER, ge=0, le=10**6
