@@ -59,6 +59,16 @@ def test_mistakes_are_told_before_anything_is_launched(world: TinyWorld, tmp_pat
         invoke("rl", *words, "--nproc", "2")
 
 
+def test_an_output_dir_that_cannot_be_is_told_before_anything_is_launched(
+    monkeypatch, world: TinyWorld, tmp_path: Path
+):
+    monkeypatch.setattr(os, "execv", lambda path, words: 1 / 0)
+    (tmp_path / "file").touch()
+    words = entry_command(world, tmp_path / "file")[1:]
+    with pytest.raises(UserError, match=r"cannot write .*/file/rank-logs/.*Not a directory"):
+        invoke("rl", *words, "--nproc", "2")
+
+
 def test_the_judge_server_has_the_options_of_its_script(monkeypatch):
     command = cli.grrm.commands["judge-server"]
     assert command.get_params(click.Context(command)) == reward_server.get_params(click.Context(reward_server))
@@ -150,14 +160,22 @@ def test_the_output_of_several_processes_ends_with_why_one_failed(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_signal_to_the_launcher_stops_every_process(world: TinyWorld, tmp_path: Path, number: signal.Signals):
+@pytest.mark.parametrize(
+    ("number", "status", "ending"),
+    [
+        (signal.SIGINT, 130, "error: interrupted\n"),
+        (signal.SIGTERM, 143, "error: interrupted\n"),
+        (signal.SIGKILL, -9, ""),
+    ],
+)
+def test_a_signal_to_the_launcher_stops_every_process(world: TinyWorld, tmp_path: Path, number, status, ending):
     output = tmp_path / "out"
     process = start(["rl", "--nproc", "2", *entry_command(world, output, max_steps="100000")[1:]])
     while process.poll() is None and not (output / "metrics.jsonl").is_file():
         time.sleep(0.1)
     assert len(processes_of(output)) == 3  # the launcher, which is the command itself, and its ranks
     os.killpg(process.pid, number)
-    process.communicate(timeout=600)
-    assert process.returncode != 0
+    told, _ = process.communicate(timeout=600)
+    assert process.returncode == status
+    assert told.endswith(ending)
     eventually(lambda: processes_of(output) == [])

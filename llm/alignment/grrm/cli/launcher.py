@@ -1,7 +1,8 @@
 """Paddle's launcher, whose output ends with why a rank failed: `python -m grrm.cli.launcher`, with the same options.
 
 Paddle's own shows the first rank's log as it grows, then the command line of the rank that failed, and 3,000 characters
-of that rank's log, which have mostly been shown. Its status is that of the first rank, even of one that it has ended.
+of that rank's log, which have mostly been shown. Its status is that of the first rank, even of one that it has ended,
+and after a signal the number of that: 2 after Ctrl-C, as for a mistake in the file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from functools import partialmethod
 from typing import Any, NoReturn
 
+from paddle.distributed.launch.controllers.controller import ControllerBase
 from paddle.distributed.launch.job.container import Container
 from paddle.distributed.launch.job.pod import Pod
 from paddle.distributed.launch.main import launch
@@ -37,14 +39,20 @@ class _Output:
 
 
 def main() -> NoReturn:
-    """Start the ranks, wait for them, and exit with 0 or the status of the rank that failed."""
-    output, failed_ranks = _Output(), Pod.failed_container
+    """Start the ranks, wait for them, and exit with 0, the status of the rank that failed, or 128 and a signal."""
+    output, failed_ranks, stop = _Output(), Pod.failed_container, ControllerBase.signal_handler
     failed: list[Any] = []
+    signals: list[int] = []
+
+    def note_signal(controller: Any, number: int, frame: object) -> None:
+        signals.append(number)
+        stop(controller, number, frame)
 
     def note_failed(pod: Any) -> list[Any]:
         failed.extend(failed_ranks(pod))
         return failed
 
+    ControllerBase.signal_handler = note_signal
     Pod.failed_container = note_failed
     Container.tail = lambda rank: None
     Container.logs = partialmethod(Container.logs, output)
@@ -55,6 +63,9 @@ def main() -> NoReturn:
     except SystemExit as end:
         status = end.code
     sys.stdout.flush()
+    if signals and not failed:
+        print("error: interrupted", file=sys.stderr, flush=True)
+        sys.exit(128 + signals[0])
     # Not one that only says that another is gone, which may have ended in the same second.
     first = next((rank for rank in failed if GONE not in end_of(rank)), failed[0] if failed else None)
     print("".join(output.sentences) if first is None else end_of(first), end="", file=sys.stderr, flush=True)

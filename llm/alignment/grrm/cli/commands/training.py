@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
+from grrm.data.atomic import check_writable
 from grrm.errors import UserError
 
 # Of `grrm.config.stages`, spelt out so that `grrm --help` need not import them; a test compares them.
@@ -57,7 +58,8 @@ def training_command(name: str, summary: str) -> click.Command:
 def launch(name: str, nproc: int, words: Sequence[str]) -> NoReturn:
     """Become Paddle's launcher of a stage's script: its output, signals and exit status are those of the command.
 
-    Raises UserError before that for mistakes in the argument file, and for a pipe in its place.
+    Raises UserError before that for mistakes in the argument file, for a pipe in its place, and for an `output_dir`
+    that cannot be written.
     """
     if Path(words[0]).is_fifo():
         raise UserError(f"the argument file {words[0]!r} is a pipe, which --nproc {nproc} cannot share: name a file")
@@ -68,7 +70,9 @@ def launch(name: str, nproc: int, words: Sequence[str]) -> NoReturn:
     config = read_command_line(stage.config, words, nproc)
     assert config is not None  # None follows a question for help, which click has answered
     script = importlib.import_module(f"grrm.run_{name}").__file__
-    options = ["--nproc_per_node", str(nproc), "--log_dir", os.path.join(config.output_dir, "rank-logs")]
+    logs = Path(config.output_dir, "rank-logs")
+    check_writable(logs / "workerlog.0")
+    options = ["--nproc_per_node", str(nproc), "--log_dir", str(logs)]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *_LAUNCHER, *options, str(script), *words])
 
