@@ -112,6 +112,8 @@ def test_kl_is_a_loss_or_in_the_reward_as_the_rule_or_the_file_says(run, changes
         ),
         ({"sapo_tau_pos": 2.0}, "sapo_tau_pos has no effect with policy_loss token_clip"),
         ({"rollout_is_mode": "mask"}, "rollout_is_mode has no effect with rollout_is auto"),
+        ({"gae_lambda": 0}, "gae_lambda has no effect with advantage_rule grpo, which has no critic"),
+        ({"reward_protocol": "paddlenlp"}, "reward_protocol has no effect without use_rm_server"),
         (
             {
                 "use_rm_server": True,

@@ -182,7 +182,8 @@ def derive_critic(config: RLConfig, problems: Problems) -> dict[str, Any]:
 
 def _without_critic(config: RLConfig, problems: Problems) -> dict[str, Any]:
     """As files of PaddleNLP, which names the algorithm alone to go from one to another, may have such keys."""
-    idle = [name for name, key in keys_of(CriticConfig).items() if getattr(config, name) not in (key.default, False)]
+    values = {name: getattr(config, name) for name in keys_of(CriticConfig)}
+    idle = [name for name, value in values.items() if value is not False and value != keys_of(RLConfig)[name].default]
     if config.per_device_value_batch_size != -1:
         idle.append("per_device_value_batch_size")
     if idle:

@@ -43,6 +43,8 @@ def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems
             problems.notice("reward_server is not asked, because use_rule_reward scores the responses.")
         elif config.reward_server:
             problems.add("reward_server is set but use_rm_server is false; set use_rm_server: true or remove it.")
+        for key in sorted(explicit & {"reward_protocol", "reward_token_file"}):
+            problems.notice(f"{key} has no effect without use_rm_server.")
         return
     if not config.reward_server:
         problems.add("use_rm_server needs reward_server; give its URL, for example http://127.0.0.1:8731.")
