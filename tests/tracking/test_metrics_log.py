@@ -10,7 +10,7 @@ import pytest
 from grrm.config import RLConfig
 from grrm.gqm.groups import Status
 from grrm.tracking.console import StepProgress
-from grrm.tracking.metrics_log import MetricsLog, read_metrics
+from grrm.tracking.metrics_log import MetricsLog, StepLines, read_metrics, read_step_lines
 from grrm.tracking.run_record import MANY_FAILURES, REMEDIES, RunRecord
 
 
@@ -28,6 +28,11 @@ def test_steps_come_back_in_order_with_null_for_what_is_not_finite(tmp_path, cap
         {"step": 3, "loss": 0.25},
         {"step": 4, "loss": None},
     ]
+
+
+def test_half_a_character_of_a_source_does_not_end_a_run(tmp_path):
+    StepLines(tmp_path / "lines.jsonl").append([{"step": 1, "source": "grün \ud83d"}, {"step": 2, "source": "grün"}])
+    assert [line["source"] for line in read_step_lines(tmp_path / "lines.jsonl")] == ["grün \ud83d", "grün"]
 
 
 def test_resume_drops_the_steps_that_will_be_repeated(tmp_path):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import atomic_path, json_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ class StepLines:
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Write one line per record; NaN and infinities become null, with a warning of each field's first."""
         values = [finite(record, reported=self._reported) for record in records]
-        lines = [json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n" for value in values]
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
+        lines = [json_bytes(value, allow_nan=False) for value in values]
+        with self.path.open("ab") as file:
+            file.write(b"".join(lines))
 
 
 def read_step_lines(path: Path) -> Iterator[dict[str, Any]]:
