@@ -190,12 +190,13 @@ def test_an_evaluation_without_the_metric_of_the_best_checkpoint_chooses_none(tm
 
 
 def test_starting_over_forgets_the_checkpoints_of_the_run_before(tmp_path):
-    earlier = checkpoint(tmp_path, 400, {"step": 400})
-    args = SimpleNamespace(overwrite_output_dir=True, output_dir=str(tmp_path))
-    start_over(args, earlier)
-    start_over(SimpleNamespace(overwrite_output_dir=False, output_dir=str(tmp_path)), None)
+    earlier, later = (checkpoint(tmp_path, step, {"step": step}) for step in (400, 500))
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    start_over(args, later)
+    assert last_complete_checkpoint(tmp_path) == later
+    start_over(args, earlier)  # resume_from_checkpoint
     assert last_complete_checkpoint(tmp_path) == earlier
-    start_over(args, None)
+    start_over(args, None)  # overwrite_output_dir
     newer = checkpoint(tmp_path, 50, {"step": 50})
     assert last_complete_checkpoint(tmp_path) == newer
 

@@ -101,12 +101,12 @@ def read_marker(checkpoint: Path) -> dict[str, Any]:
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest `checkpoint-N` with a marker, None when there is none. Interrupted saves are passed over."""
-    checkpoints = [
-        (int(path.name.rpartition("-")[2]), path)
-        for path in Path(output_dir).glob("checkpoint-*")
-        if path.name.rpartition("-")[2].isdigit() and (path / MARKER).exists()
-    ]
-    return max(checkpoints)[1] if checkpoints else None
+    return max(_complete_checkpoints(output_dir), default=(0, None))[1]
+
+
+def _complete_checkpoints(output_dir: str | Path) -> list[tuple[int, Path]]:
+    folders = ((path.name.rpartition("-")[2], path) for path in Path(output_dir).glob("checkpoint-*"))
+    return [(int(step), path) for step, path in folders if step.isdigit() and (path / MARKER).exists()]
 
 
 def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str | None = None) -> None:
@@ -261,14 +261,12 @@ def _settings(config: StageConfig) -> dict[str, Any]:
 
 
 def start_over(args: TrainingArguments, checkpoint: Path | None) -> None:
-    """Take back that an earlier run is finished; with `overwrite_output_dir`, unmark its checkpoints.
-
-    A later run would resume from the newest of them.
-    """
+    """Take back that a run is finished, and that there are later checkpoints, from which the next would resume."""
     (Path(args.output_dir) / MARKER).unlink(missing_ok=True)
-    if args.overwrite_output_dir and checkpoint is None:
-        for path in Path(args.output_dir).glob(f"checkpoint-*/{MARKER}"):
-            path.unlink(missing_ok=True)
+    done = 0 if checkpoint is None else read_marker(checkpoint)["step"]
+    for step, path in _complete_checkpoints(args.output_dir):
+        if step > done:
+            (path / MARKER).unlink(missing_ok=True)
 
 
 def check_resumable(
