@@ -23,6 +23,7 @@ from rich.table import Table
 
 from grrm import startup
 from grrm.cli.commands.doctor_packages import Finding, constraints_file, packages, pins, traps
+from grrm.entry import GPU_EXTRA
 from grrm_csrc.blas import sgemm_address
 from grrm_csrc.build import Kernels, kernels
 from grrm_csrc.compiling import find_compiler, obtain
@@ -37,6 +38,7 @@ _MARKS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 _WITHOUT_NVCC = "disables the CUDA kernels of token scores where paddle runs on a GPU, which has operators of its own"
 _SLOWER_TRAINING = "training 1.1 times as long on short rows and up to 3 times on long ones"
 _WITHOUT_KERNELS = f"plain Paddle operators are used: generation takes more than twice as long, {_SLOWER_TRAINING}"
+_REINSTALL = f"in a clone remove .venv and run make again; else install `paddle-grrm[cpu]`, on a GPU {GPU_EXTRA}"
 _WITHOUT_OPERATORS = f"plain Paddle operators are used: {_SLOWER_TRAINING}"
 
 
@@ -108,7 +110,7 @@ def _import_check(imports_paddle: Callable[[], str | None]) -> Finding:
     problem = imports_paddle()
     if problem is None:
         return Finding("ok", "import paddle, paddlenlp", "works")
-    return Finding("broken", "import paddle, paddlenlp", problem, "remove .venv and run make again")
+    return Finding("broken", "import paddle, paddlenlp", problem, _REINSTALL)
 
 
 def _process() -> Iterable[Finding]:
@@ -151,7 +153,9 @@ def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
     if compiler:
         yield Finding("ok", "C++ compiler", " ".join(compiler))
     else:
-        yield Finding("note", "C++ compiler", "not found", "kernels must be compiled ahead: csrc/setup_ops.py install")
+        yield Finding(
+            "note", "C++ compiler", "not found", "kernels must be compiled ahead: python -m grrm_csrc.setup_ops install"
+        )
     nvcc = which("nvcc")
     if nvcc:
         yield Finding("ok", "nvcc", nvcc)
