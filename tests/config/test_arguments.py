@@ -191,6 +191,7 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"learning_rate": 10**400}, "0; give a number"),
         ({"max_steps": 0}, "max_steps is 0; it must be at least 1 and at most 1000000000, or -1"),
         ({"save_steps": 0}, "save_steps is 0; it must be at least 1"),
+        ({"adam_beta1": 9}, "adam_beta1 is 9; it must be at least 0 and at most 1"),
         ({"max_unscored_fraction": 1.5}, "max_unscored_fraction is 1.5; it must be at least 0 and at most 1"),
     ],
 )

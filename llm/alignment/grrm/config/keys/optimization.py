@@ -42,10 +42,10 @@ class OptimizerConfig(Section):
     optim: Literal["adamw", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
         "adamw", "the optimizer", by=TRAINER
     )
-    weight_decay: float = key(0.0, "weight decay per step, times the learning rate", by=TRAINER)
-    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", by=TRAINER)
-    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", by=TRAINER)
-    adam_epsilon: float = key(1e-8, "AdamW's epsilon", by=TRAINER)
+    weight_decay: float = key(0.0, "weight decay per step, times the learning rate", by=TRAINER, ge=0)
+    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", by=TRAINER, ge=0, le=1)
+    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", by=TRAINER, ge=0, le=1)
+    adam_epsilon: float = key(1e-8, "AdamW's epsilon", by=TRAINER, ge=0)
     max_grad_norm: float = key(1.0, "gradient norm clipping", by=TRAINER)
     flatten_param_grads: bool | None = key(
         False, "one buffer for all gradients", by=refused("PaddleNLP has it for NPU devices only; remove the key", None)
