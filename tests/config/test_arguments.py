@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import yaml
-from config.conftest import RL
+from config.conftest import refusal
 
-from grrm.config import Launch, RLConfig, SFTConfig, prepare
+from grrm.config import Launch, SFTConfig
 from grrm.config.load import switches_without_effect
-from grrm.errors import UserError
-
-SFT_BASE = {"output_dir": "out", "model_name_or_path": "Qwen/Qwen2.5-0.5B", "train_datasets": "sft.jsonl"}
-CPU = Launch("cpu", 1)
-
-
-@pytest.fixture
-def run(tmp_path):
-    def _run(changes=None, overrides=(), launch=CPU, stage=RLConfig, check_machine=False, drop=()):
-        path = tmp_path / "X.yaml"
-        content = {**(RL if stage is RLConfig else SFT_BASE), **(changes or {})}
-        path.write_text(yaml.safe_dump({key: value for key, value in content.items() if key not in drop}))
-        return prepare(stage, path, overrides, launch, check_machine)
-
-    return _run
-
-
-def refusal(run, *args, **kwargs):
-    with pytest.raises(UserError) as caught:
-        run(*args, **kwargs)
-    message = str(caught.value)
-    assert "X.yaml" in message
-    assert "\n" not in message
-    return message
 
 
 def test_defaults_and_derived_values(run):
@@ -319,37 +294,6 @@ def test_a_missing_required_key_is_named(run, key):
     assert f"{key} is missing" in refusal(run, drop=[key])
 
 
-def test_the_switch_for_biased_sampling_is_explicit(run):
-    assert run({"top_p": 0.9, "allow_biased_sampling": True}).config.top_p == 0.9
-
-
-def test_rollouts_that_differ_from_the_policy_are_corrected_unless_the_file_says_otherwise(run):
-    assert run().config.rollout_is == "none"
-    assert run({"rollout_ahead": 1}).config.rollout_is == "token"
-    assert run({"rollout_backend": "vllm", "rollout_servers": "http://h:1"}).config.rollout_is == "token"
-    in_8_bits = {"rollout_quant_type": "weight_only_int8"}
-    assert run(in_8_bits).config.rollout_is == "token"
-    assert run({**in_8_bits, "rollout_is": "none"}).config.rollout_is == "none"
-    assert "set rollout_is: none" in refusal(run, {**in_8_bits, "top_p": 0.9, "allow_biased_sampling": True})
-
-
-def test_rollout_servers_are_held_to_a_limit_and_their_rollouts_too_unless_older_weights_are_allowed(run):
-    servers = {"rollout_backend": "vllm", "rollout_servers": "http://h:1"}
-
-    def limits(**settings):
-        config = run(servers | settings).config
-        return config.rollout_check_limit, config.logprob_gap_limit
-
-    assert limits() == (0.01, 0.01)
-    assert limits(bf16=True) == (0.05, 0.05)
-    assert limits(rollout_check_limit=0.2) == (0.2, 0.2)
-    assert limits(rollout_check_limit=0) == (0, None)
-    assert limits(rollout_backend="fastdeploy", min_dec_len=0) == (0.05, 0.05)
-    assert limits(rollout_ahead=1) == limits(rollout_max_staleness=2) == (0.01, None)
-    assert limits(logprob_gap_limit=0.3) == (0.01, 0.3)
-    assert run().config.logprob_gap_limit is None
-
-
 def test_performance_switches_without_effect_are_reported_once(run):
     switches = {"use_flash_attention": True, "use_fused_rope": True, "use_fused_linear": True}
     config = run(switches).config
@@ -418,20 +362,3 @@ def test_sft_files(run):
     assert "max_evaluate_steps: 3 is not supported" in refusal(run, {"max_evaluate_steps": 3}, stage=SFTConfig)
     assert "minimum_eval_times lowers eval_steps; set" in refusal(run, {"minimum_eval_times": 2}, stage=SFTConfig)
     assert run({**held_out, "minimum_eval_times": 2}, stage=SFTConfig).config.minimum_eval_times == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"rollout_quant_type": "weight_only_int8"}, "is not supported with rollout_quant_type weight_only_int8"),
-        ({"bf16": True, "fp16_opt_level": "O1"}, "rollout_tensor_parallel_degree 2 draws in float32 on a CPU"),
-        (
-            {"rollout_backend": "vllm", "rollout_servers": ["http://127.0.0.1:8000"]},
-            "is not supported with rollout_backend vllm",
-        ),
-    ],
-)
-def test_tensor_ranks_that_sample_together_refuse_what_they_cannot_do(run, changes, message):
-    together = {"tensor_parallel_degree": 2, "rollout_tensor_parallel_degree": 2}
-    assert run(together, launch=Launch("cpu", 2)).config.rollout_tensor_parallel_degree == 2
-    assert message in refusal(run, {**together, **changes}, launch=Launch("cpu", 2))
