@@ -9,9 +9,10 @@ import pytest
 
 from grrm.config import RLConfig
 from grrm.gqm.groups import Status
+from grrm.rewards.failure_policy import REMEDIES
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog, StepLines, read_metrics, read_step_lines
-from grrm.tracking.run_record import MANY_FAILURES, REMEDIES, RunRecord
+from grrm.tracking.run_record import MANY_FAILURES, MAY_CHANGE, RunRecord
 
 
 def test_steps_come_back_in_order_with_null_for_what_is_not_finite(tmp_path, caplog):
@@ -67,6 +68,10 @@ def test_nothing_logged_is_an_empty_history_and_damage_is_an_error(tmp_path):
 
 
 # --- what a run says on the console beside its progress
+
+
+def test_what_a_resumed_run_may_have_otherwise_are_keys():
+    assert set(RLConfig.model_fields) >= MAY_CHANGE
 
 
 def test_every_status_without_a_score_has_a_remedy():

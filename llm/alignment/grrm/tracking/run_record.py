@@ -42,7 +42,7 @@ rollout_tensor_parallel_degree reward_server reward_token_file reward_connect_ti
 reward_deadline_s reward_attempts reward_groups_per_request reward_streaming max_unscored_fraction
 max_rollouts_unscored
 """
-_MAY_CHANGE = {*_OTHERS.split(), *(name for section in _SECTIONS for name in section.model_fields)}
+MAY_CHANGE = {*_OTHERS.split(), *(name for section in _SECTIONS for name in section.model_fields)}
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ def _tell_changed(folder: Path, settings: Mapping[str, Any], first_step: int) ->
     """Name the settings that a resumed run has with other values than the steps before."""
     before = last_arguments(folder / ROLLOUTS, before=first_step)
     changed = [name for name in settings if before.get(name, settings[name]) != settings[name]]
-    if changed := [name for name in changed if name not in _MAY_CHANGE]:
+    if changed := [name for name in changed if name not in MAY_CHANGE]:
         print(
             f"going on at step {first_step} of '{folder}' with other values of {', '.join(changed)}: the verdict "
             "compares with the policy and rewards of the start; name another output_dir for a run of its own",
