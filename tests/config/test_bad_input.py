@@ -18,7 +18,6 @@ from support.rows import write_jsonl
 from grrm.config import RLConfig, load_config
 from grrm.errors import suggestion
 from grrm.models import hub
-from grrm.rl import reward_sources
 from grrm.rl import run as rl_run
 from grrm.rl.prompts import read_prompts
 
@@ -254,10 +253,11 @@ def test_checkpoint_that_cannot_be_resumed_is_told(
 def test_reward_server_that_does_not_run_is_told_before_the_model_is_loaded(
     complaint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    monkeypatch.setattr(reward_sources, "STARTUP_S", 0.5)
     monkeypatch.setattr(rl_run, "load_part", lambda *args, **options: pytest.fail("the model was loaded"))
     with refusing_url() as url:
-        said = complaint(yaml=own_arguments(tmp_path, protocol), use_rm_server="true", reward_server=url)
+        limits = {f"reward_{name}_s": "0.5" for name in ("connect_timeout", "read_timeout", "deadline")}
+        settings = {"use_rm_server": "true", "reward_server": url, **limits}
+        said = complaint(yaml=own_arguments(tmp_path, protocol), **settings)
     assert f"reward server {url} was not ready within 0.5 s (the connection was refused): start it" in said
 
 

@@ -186,9 +186,9 @@ def test_what_cannot_be_replayed_is_refused_with_the_reason(tmp_path):
 
 def test_a_server_that_is_not_up_is_waited_for_and_then_named_with_the_option(tmp_path, monkeypatch):
     folder = write_run(tmp_path, config_of(), steps=1)
-    monkeypatch.setattr("grrm.rl.reward_sources.STARTUP_S", 1.0)
+    monkeypatch.setattr("grrm.judges.sources.DEADLINE_S", 1.0)
     with pytest.raises(
-        UserError, match=r"server http://127.0.0.1:9 was not ready within 1 s .*start it, correct --url"
+        UserError, match=r"server http://127.0.0.1:9 was not ready within 0.95 s .*start it, correct --url"
     ):
         invoke("replay", folder, "--judge", "server", "--url", "http://127.0.0.1:9")
 

@@ -117,10 +117,10 @@ class HttpClient:
         """Close idle connections."""
         self.exchange.close()
 
-    def unready(self, url: str, deadline: float) -> str | None:
-        """Return the reason that the server does not answer the probe; None where it does."""
+    def unready(self, url: str, deadline: float) -> ExchangeError | None:
+        """Return the failure of the server to answer the probe; None where it answers."""
         error = self._probed(url, deadline)
-        return None if error is None or (self._probe == "/" and error.status is not None) else error.cause
+        return None if error is None or (self._probe == "/" and error.status is not None) else error
 
     def require_any(self, within_s: float) -> None:
         """Wait until one of the servers takes a connection, for one that nobody has started never does.

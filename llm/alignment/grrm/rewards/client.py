@@ -39,6 +39,7 @@ class RewardServerError(UserError):
         self.group_ids = tuple(group_ids)
         self.attempt = attempt
         self.cause = cause
+        self.is_refused = is_refused
 
 
 class ScoreCall(Call[list[Verdict]]):
@@ -152,16 +153,18 @@ class RewardClient:
         return self._ask_all([RowsCall(src=src, tgt=tgt, response=response)])[0] if src else []
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        """Return once every server of the pool is ready; raises RewardServerError when `timeout_s` passes first.
+        """Return once every server of the pool is ready.
 
-        Ready means that `GET /readyz` answers 200; for a stock PaddleNLP server, that it speaks HTTP at all.
+        Ready means that `GET /readyz` answers 200; for a stock PaddleNLP server, that it speaks HTTP at all. Raises
+        RewardServerError when `timeout_s` passes first, and at once for an answer that will stay the same.
         """
         deadline = time.monotonic() + timeout_s
         for url in self.http.pool.urls:
             attempt = 1
-            while (cause := self.http.unready(url, deadline)) is not None:
-                if time.monotonic() + PROBE_INTERVAL_S >= deadline:
-                    raise RewardServerError(url, ("readiness probe",), attempt, cause)
+            while (error := self.http.unready(url, deadline)) is not None:
+                is_refused = error.failure is Failure.REFUSED
+                if is_refused or time.monotonic() + PROBE_INTERVAL_S >= deadline:
+                    raise RewardServerError(url, ("readiness probe",), attempt, error.cause, is_refused=is_refused)
                 time.sleep(PROBE_INTERVAL_S)
                 attempt += 1
 

@@ -36,7 +36,6 @@ from grrm.rl.reward_stage import Rewarder, RewardStage, RowRewardStage, RuleRewa
 from grrm.rl.span_credit import Locate, SpanCredit
 
 logger = logging.getLogger(__name__)
-STARTUP_S = 15.0
 
 
 def build_rewarder(
@@ -153,14 +152,14 @@ def reward_client(config: RewardConfig) -> RewardClient:
 def await_reward_server(config: RewardConfig, ranks: DataRanks) -> None:
     """Wait until every reward server is ready, before anything slow is started.
 
-    A wrong address is reported after STARTUP_S at most. Raises CollectiveFailure on every rank together.
+    A server that is still loading its model has `reward_deadline_s`. Raises CollectiveFailure on every rank together.
     """
     if not config.use_rm_server:
         return
 
     def wait() -> None:
         with reward_client(config) as client:
-            wait_until_ready(client, min(STARTUP_S, config.reward_deadline_s), "reward_server")
+            wait_until_ready(client, "reward_server")
 
     run_together("looking for the reward server", wait, ranks, (UserError,))
 
@@ -200,26 +199,32 @@ def _wait_for_models(source: JudgeSource, seconds: float) -> None:
             )
 
 
-def wait_until_ready(client: RewardClient, timeout_s: float, address: str) -> None:
-    """Wait for all servers; logs a line after a second. Raises UserError for a server that is not ready in time.
+def wait_until_ready(client: RewardClient, address: str) -> None:
+    """Wait for all servers as long as for an answer; logs a line after a second. Raises UserError if that passes.
 
-    `address` is the key or option with the server's address, for the error message.
+    `address` is the key or option with the server's address, for the messages.
     """
+    timeout_s = client.http.deadline_s
     at_once_s = min(1.0, timeout_s)
-    try:
-        client.wait_until_ready(at_once_s)
-    except RewardServerError as error:
-        seen = f"{error.cause}{_stock(error.cause)}"
-        logger.warning("reward server %s is not ready (%s); waiting up to %g s", error.server, seen, timeout_s)
-    else:
-        return
-    try:
-        client.wait_until_ready(max(timeout_s - at_once_s, at_once_s))
-    except RewardServerError as error:
+    error = _unready(client, at_once_s)
+    if error is not None and not error.is_refused:
+        details = (error.server, error.cause, address, timeout_s)
+        logger.warning("reward server %s is not ready (%s): start it, or correct %s; waiting up to %g s", *details)
+        error = _unready(client, max(timeout_s - at_once_s, at_once_s))
+    if error is not None:
+        when = "is not ready" if error.is_refused else f"was not ready within {timeout_s:g} s"
         raise UserError(
-            f"reward server {error.server} was not ready within {timeout_s:g} s ({error.cause}{_stock(error.cause)}): "
-            f"start it, correct {address}, or see its log"
+            f"reward server {error.server} {when} ({error.cause}{_stock(error.cause)}): start it, correct {address}, "
+            "or see its log"
         ) from error
+
+
+def _unready(client: RewardClient, timeout_s: float) -> RewardServerError | None:
+    try:
+        client.wait_until_ready(timeout_s)
+    except RewardServerError as error:
+        return error
+    return None
 
 
 def _stock(cause: str) -> str:

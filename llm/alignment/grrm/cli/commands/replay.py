@@ -75,7 +75,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
     from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
     from grrm.rl.replay import dumped_steps
-    from grrm.rl.reward_sources import STARTUP_S, wait_until_ready
+    from grrm.rl.reward_sources import wait_until_ready
     from grrm.tracking.console import StepProgress
     from grrm.tracking.report.selection import write_opinions
     from grrm.tracking.rollout_dump import group_of, lacks_verdict
@@ -97,7 +97,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
             return
     opened = open_source(source)
     if isinstance(opened, ServerJudge):
-        wait_until_ready(opened.client, STARTUP_S, "--url")
+        wait_until_ready(opened.client, "--url")
     groups, statuses = list[JudgedGroup](), Counter[str]()
 
     def judged() -> Iterator[tuple[dict[str, Any], Verdict]]:

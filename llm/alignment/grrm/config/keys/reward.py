@@ -40,7 +40,8 @@ class RewardConfig(Section):
     reward_read_timeout_s: float = key(120.0, "read timeout", unit="s", gt=0, le=10**6)
     reward_deadline_s: float = key(
         600.0,
-        "time limit for the rewards of a rank's generation batch, or with reward_streaming of groups sent together",
+        "time limit for the rewards of a rank's generation batch, or with reward_streaming of groups sent together, "
+        "and for the server to be ready",
         unit="s, all retries included",
         gt=0,
         le=10**7,
