@@ -42,10 +42,17 @@ def test_unusable_yaml_is_one_sentence(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_date_is_text_as_on_the_command_line(tmp_path):
+@pytest.mark.parametrize("text", ["2026-11-29", "2026_11_29", "010", "1:30", "0x10"])
+def test_what_only_yaml_takes_for_a_date_or_a_number_is_text_as_on_the_command_line(tmp_path, text):
     path = tmp_path / "X.yaml"
-    path.write_text("run_name: 2026-11-29\n")
-    assert read_yaml(path) == {"run_name": "2026-11-29"}
+    path.write_text(f"run_name: {text}\n")
+    assert read_yaml(path) == {"run_name": text}
+
+
+def test_numbers_are_numbers(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text("a: [0, -7, +5, 1.5, .5, 5., 1.0e-5, .inf]\n")
+    assert read_yaml(path) == {"a": [0, -7, 5, 1.5, 0.5, 5.0, 1e-5, float("inf")]}
 
 
 def test_a_mapping_is_merged_into_others(tmp_path):

@@ -16,6 +16,7 @@ from grrm.config.memory import GIB
 from grrm.config.memory_rows import FEWEST_SEQUENCES, NOT_IN_STAGES, changes_of, named_model, smallest_fitting
 from grrm.config.model_shape import model_shape
 from grrm.config.plan import Machine, prepared_file
+from grrm.config.values import UniqueKeys
 from grrm.data.atomic import write_bytes
 from grrm.errors import UserError
 
@@ -96,17 +97,14 @@ def _end_of(node: yaml.Node) -> int:
     return int(node.end_mark.index)
 
 
-_NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)(\.\d*)?([eE][-+]?\d+)?")  # in YAML as elsewhere, which 010 and 1:30 are not
-
-
 def _in_yaml(value: str | bool) -> str:
     """The value of an override as YAML has to have it to be read as the command line reads it."""
     if isinstance(value, bool):
         return as_written(value)
     try:
-        read = yaml.safe_load(f"key: {value}")["key"]
+        read = yaml.load(f"key: {value}", Loader=UniqueKeys)["key"]
     except yaml.YAMLError:
         read = None
-    means_the_same = value in ("true", "false", "null") or isinstance(read, list | dict) or read == value.strip()
-    means_the_same |= isinstance(read, int | float) and _NUMBER.fullmatch(value.strip()) is not None
+    is_read_alike = isinstance(read, list | dict | int | float) and not isinstance(read, bool)
+    means_the_same = value in ("true", "false", "null") or is_read_alike or read == value.strip()
     return value if means_the_same else json.dumps(value, ensure_ascii=False)

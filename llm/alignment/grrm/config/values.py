@@ -93,14 +93,22 @@ def _read_text(text: str) -> Any:
         raise ValueError from error
 
 
-class UniqueKeys(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last; a date is text.
+# What people and JSON write as numbers; YAML 1.1 has more, see below.
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"[-+]?(0|[1-9]\d*)$",
+    "tag:yaml.org,2002:float": r"[-+]?((\d+\.\d*|\.\d+)([eE][-+]\d+)?|\.(inf|nan))$",
+}
 
-    A key beside `<<` may override one that is merged.
+
+class UniqueKeys(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, of which plain YAML silently keeps the last.
+
+    A key beside `<<` may override one that is merged. Text is what is text on the command line: dates, and the
+    numbers 010 (8 in YAML 1.1), 1:30 (90) and 2026_11_29 (20261129).
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # the stubs have it in instances
-        first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        first: [(tag, form) for tag, form in resolvers if tag not in (*_NUMBERS, "tag:yaml.org,2002:timestamp")]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -120,6 +128,10 @@ class UniqueKeys(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
             seen.add(key)
         super().flatten_mapping(node)
+
+
+for tag, form in _NUMBERS.items():
+    UniqueKeys.add_implicit_resolver(tag, re.compile(form), list("-+.0123456789"))
 
 
 def _as_bool(value: Any) -> bool:
