@@ -40,8 +40,7 @@ class RewardConfig(Section):
     reward_read_timeout_s: float = key(120.0, "read timeout", unit="s", gt=0, le=10**6)
     reward_deadline_s: float = key(
         600.0,
-        "time limit for the rewards of a rank's generation batch, or with reward_streaming of groups sent together, "
-        "and for the server to be ready",
+        "limit for a rank's generation batch, with reward_streaming for groups sent together, and for servers to load",
         unit="s, all retries included",
         gt=0,
         le=10**7,
