@@ -161,8 +161,6 @@ def check_sft(config: SFTConfig, explicit: Set[str], problems: Problems) -> None
         problems.add("give either model_name_or_path, to go on from a model, or init_from_config, to start anew.")
     elif config.init_from_config and not config.tokenizer_name_or_path:
         problems.add("init_from_config needs tokenizer_name_or_path; give the folder of the tokenizer.")
-    if config.minimum_eval_times and config.evaluation_strategy != "steps":
-        problems.add("minimum_eval_times lowers eval_steps; set evaluation_strategy: steps, or remove the key.")
     _check_held_out(config, ("eval_loss",), problems)
     if "stage3" in config.sharding and _evaluates(config):
         problems.add("sharding stage3 leaves no whole weights to evaluate on any rank; use stage1, or do not evaluate.")

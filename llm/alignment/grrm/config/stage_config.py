@@ -28,6 +28,7 @@ class StageConfig(
     SpeedConfig,
     AdapterConfig,
     ScriptConfig,
+    LoaderConfig,
 ):
     """The keys that all stages have. Obtain a stage's configuration from `grrm.config.load_config`."""
 
@@ -45,9 +46,6 @@ class StageConfig(
         return self._notices
 
 
-_RL_LOADER = "the RL trainer has its own data loader and evaluation loop; remove the key"
-
-
 class RLConfig(
     ObjectiveConfig,
     RolloutConfig,
@@ -63,25 +61,13 @@ class RLConfig(
     StoppingConfig,
     RecordConfig,
     StageConfig,
-    LoaderConfig,
     CriticConfig,
 ):
     """Every setting of an RL run."""
 
     support: ClassVar[Mapping[str, Support]] = {
-        **{
-            name: refused(_RL_LOADER)
-            for name in LoaderConfig.model_fields
-            if name not in ("remove_unused_columns", "distributed_dataloader", "lazy_data_processing")
-        },
-        "val_size": refused("held-out prompts come from eval_datasets or held_out; remove the key"),
-        "remove_unused_columns": refused(_RL_LOADER, False, None),
-        "distributed_dataloader": refused(_RL_LOADER, None),
+        "val_size": refused("held-out prompts come from eval_datasets or held_out; remove the key")
     }
-
-
-_LOOP = "held-out rows are scored by this stage itself; remove the key"
-_LOOP_KEYS = ("prediction_loss_only", "eval_accumulation_steps", "max_evaluate_steps", "label_names")
 
 
 class SupervisedConfig(Section):
@@ -108,24 +94,12 @@ class SupervisedConfig(Section):
     )
 
 
-class SFTConfig(
-    SupervisedConfig, DataConfig, RowKeysConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig
-):
+class SFTConfig(SupervisedConfig, DataConfig, RowKeysConfig, FreezingConfig, EvaluationConfig, StageConfig):
     """Every setting of a supervised run."""
 
-    support: ClassVar[Mapping[str, Support]] = {
-        **{name: refused(_LOOP) for name in _LOOP_KEYS},
-        "per_device_eval_batch_size": OURS,
-        "distributed_dataloader": refused("every rank reads the rows itself; remove the key", None),
-        "dataloader_shuffle": OURS,
-        "dataloader_num_workers": refused("the rows are in memory; remove the key"),
-        "past_index": refused("the model hands nothing to the next step; remove the key"),
-        "count_trained_tokens": refused("metrics.jsonl has train_tokens_a_second; remove the key"),
-        "pad_token_id": refused("no tokens are counted by it; remove the key"),
-    }
+    support: ClassVar[Mapping[str, Support]] = {"per_device_eval_batch_size": OURS}
 
 
-_LOADER = "this stage lays out its batches and evaluates in its own way; remove the key"
 _STAGES = "only policies of run_sft.py and run_rl.py are divided into stages; remove the key"
 
 
@@ -149,25 +123,20 @@ class PreferenceConfig(Section):
     )
 
 
-class DPOConfig(PreferenceConfig, PairConfig, DataConfig, FreezingConfig, EvaluationConfig, StageConfig, LoaderConfig):
+class DPOConfig(PreferenceConfig, PairConfig, DataConfig, FreezingConfig, EvaluationConfig, StageConfig):
     """Every setting of preference optimization."""
 
     support: ClassVar[Mapping[str, Support]] = {
-        **{name: refused(_LOADER) for name in LoaderConfig.model_fields},
-        "remove_unused_columns": refused(_LOADER, False, None),
-        "distributed_dataloader": refused(_LOADER, None),
-        "lazy_data_processing": refused(_LOADER, None),
         "pipeline_parallel_degree": refused(_STAGES, 1),
         "virtual_pp_degree": refused(_STAGES),
         "per_device_eval_batch_size": OURS,
-        "dataloader_shuffle": OURS,
     }
 
 
 _UNDIVIDED = "a reward model is saved whole; remove the key"
 
 
-class RewardModelConfig(ValueHeadConfig, GroupConfig, DataConfig, EvaluationConfig, StageConfig, LoaderConfig):
+class RewardModelConfig(ValueHeadConfig, GroupConfig, DataConfig, EvaluationConfig, StageConfig):
     """Every setting of the training of a reward model."""
 
     support: ClassVar[Mapping[str, Support]] = {

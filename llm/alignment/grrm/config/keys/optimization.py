@@ -76,26 +76,35 @@ class EvaluationConfig(Section):
     )
 
 
+_LOADER = "every stage lays out its batches and evaluates in its own way; remove the key"
+
+
 class LoaderConfig(Section):
-    """Keys that only PaddleNLP's own data loader and evaluation loop read."""
+    """Keys of PaddleNLP's own data loader and evaluation loop, which no stage has."""
 
     title: ClassVar[str] = "PaddleNLP's data loader and evaluation loop"
 
-    prediction_loss_only: bool = key(False, "evaluate the loss alone", by=TRAINER)
-    eval_accumulation_steps: int | None = key(None, "steps before predictions go to the CPU", by=TRAINER)
-    minimum_eval_times: int | None = key(None, "lowers eval_steps to reach so many evaluations", by=TRAINER)
-    max_evaluate_steps: int = key(-1, "batches of one evaluation; -1 for all", by=TRAINER)
-    dataloader_num_workers: int = key(0, "worker processes of the data loader; 0 loads in the trainer", by=TRAINER)
-    past_index: int = key(-1, "output that is handed to the next step; -1 for none", by=TRAINER)
-    remove_unused_columns: bool | None = key(True, "drop columns that the model does not use", by=TRAINER)
-    label_names: list[str] | None = key(None, "inputs that are labels", by=TRAINER, means="labels")
-    distributed_dataloader: bool | None = key(False, "load on one rank and broadcast", by=TRAINER)
-    skip_data_intervals: list[list[int]] | None = key(None, "ranges of steps whose rows are skipped", by=TRAINER)
-    count_trained_tokens: bool = key(False, "count the tokens that were trained on", by=TRAINER)
-    pad_token_id: int = key(0, "token that is not counted", by=TRAINER)
-    lazy_data_processing: bool | None = key(
-        True, "process rows lazily", by=refused("the data are held in memory; remove the key", None)
+    prediction_loss_only: bool = key(False, "evaluate the loss alone", by=refused(_LOADER))
+    eval_accumulation_steps: int | None = key(None, "steps before predictions go to the CPU", by=refused(_LOADER))
+    minimum_eval_times: int | None = key(None, "lowers eval_steps to reach so many evaluations", by=refused(_LOADER))
+    max_evaluate_steps: int = key(-1, "batches of one evaluation; -1 for all", by=refused(_LOADER))
+    dataloader_num_workers: int = key(0, "worker processes of the data loader", by=refused(_LOADER))
+    past_index: int = key(-1, "output that is handed to the next step; -1 for none", by=refused(_LOADER))
+    remove_unused_columns: bool | None = key(
+        True, "drop columns that the model does not use", by=refused(_LOADER, False, None)
     )
+    label_names: list[str] | None = key(None, "inputs that are labels", by=refused(_LOADER))
+    distributed_dataloader: bool | None = key(False, "load on one rank and broadcast", by=refused(_LOADER, None))
+    skip_data_intervals: list[list[int]] | None = key(
+        None, "ranges of steps whose rows are skipped", by=refused(_LOADER)
+    )
+    count_trained_tokens: bool = key(
+        False,
+        "count the tokens that were trained on",
+        by=refused("see train_tokens_a_second in metrics.jsonl; remove it"),
+    )
+    pad_token_id: int = key(0, "token that is not counted", by=refused(_LOADER))
+    lazy_data_processing: bool | None = key(True, "process rows lazily", by=refused(_LOADER, None))
 
 
 class ScriptConfig(Section):
