@@ -166,7 +166,10 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"learning_rate": 10**400}, "0; give a number"),
         ({"max_steps": 0}, "max_steps is 0; it must be at least 1 and at most 1000000000, or -1"),
         ({"save_steps": 0}, "save_steps is 0; it must be at least 1"),
-        ({"adam_beta1": 9}, "adam_beta1 is 9; it must be at least 0 and at most 1"),
+        ({"adam_beta1": 1}, "adam_beta1 is 1; it must be at least 0 and below 1"),
+        ({"critic_weight_decay": -5}, "critic_weight_decay is -5; it must be at least 0"),
+        ({"sharding_parallel_degree": 0}, "sharding_parallel_degree is 0; it must be at least 1, or -1"),
+        ({"lr_end": -1}, "lr_end is -1; it must be at least 0"),
         ({"max_unscored_fraction": 1.5}, "max_unscored_fraction is 1.5; it must be at least 0 and at most 1"),
     ],
 )

@@ -87,6 +87,7 @@ class Key:
     low: float | None = None
     high: float | None = None
     low_included: bool = True
+    high_included: bool = True
     also: tuple[float, ...] = ()
     aliases: tuple[str, ...] = ()
     names: Names = ""
@@ -128,11 +129,11 @@ class Key:
             return True
         if self.low is not None and not (value >= self.low if self.low_included else value > self.low):
             return False
-        return self.high is None or value <= self.high
+        return self.high is None or (value <= self.high if self.high_included else value < self.high)
 
     def _range_words(self) -> str:
         low = "" if self.low is None else f"{'at least' if self.low_included else 'above'} {_exact(self.low)}"
-        high = "" if self.high is None else f"at most {_exact(self.high)}"
+        high = "" if self.high is None else f"{'at most' if self.high_included else 'below'} {_exact(self.high)}"
         words = " and ".join(part for part in (low, high) if part)
         return ", or ".join([words, *(f"{value:g}" for value in self.also)])
 
@@ -147,7 +148,7 @@ class Key:
     def values_text(self) -> str:
         """Type, range and unit in a few words."""
         low = "" if self.low is None else f"{'≥' if self.low_included else '>'} {_number(self.low)}"
-        high = "" if self.high is None else f"≤ {_number(self.high)}"
+        high = "" if self.high is None else f"{'≤' if self.high_included else '<'} {_number(self.high)}"
         words = describe(self.accepts).removeprefix("a ").removeprefix("one of ")
         also = ", or ".join(["", *(f"{value:g}" for value in self.also)])
         bounds = ", ".join(part for part in (low, high) if part)
@@ -194,6 +195,7 @@ def key(
     ge: float | None = None,
     gt: float | None = None,
     le: float | None = None,
+    lt: float | None = None,
     also: tuple[float, ...] = (),
     aliases: tuple[str, ...] = (),
     names: Names = "",
@@ -214,8 +216,9 @@ def key(
         "unit": unit,
         "means": means,
         "low": gt if ge is None else ge,
-        "high": le,
+        "high": lt if le is None else le,
         "low_included": gt is None,
+        "high_included": lt is None,
         "also": also,
         "aliases": aliases,
         "names": names,

@@ -24,7 +24,7 @@ class PrecisionConfig(Section):
     amp_master_grad: bool = key(False, "with O2, gradients in float32", by=TRAINER)
     amp_custom_black_list: list[str] | None = key(None, "operators that stay in float32", by=TRAINER)
     amp_custom_white_list: list[str] | None = key(None, "operators that run in 16 bits", by=TRAINER)
-    scale_loss: float = key(32768, "initial loss scale in float16", by=TRAINER)
+    scale_loss: float = key(32768, "initial loss scale in float16", by=TRAINER, gt=0)
     bf16_full_eval: bool = key(False, "evaluate in bfloat16", by=refused("PaddleNLP does not read it; set bf16"))
     fp16_full_eval: bool = key(False, "evaluate in float16", by=refused("PaddleNLP does not read it; set fp16"))
 
@@ -37,7 +37,9 @@ class ParallelConfig(Section):
     sharding: str = key(
         "", "what is sharded over data ranks: stage1 optimizer states, stage2 gradients too", by=TRAINER
     )
-    sharding_parallel_degree: int = key(-1, "ranks of a sharding group; -1 for all", by=TRAINER, unit="ranks")
+    sharding_parallel_degree: int = key(
+        -1, "ranks of a sharding group; -1 for all", by=TRAINER, unit="ranks", ge=1, also=(-1,)
+    )
     sharding_parallel_config: str = key("", "options of sharding, separated by blanks", by=TRAINER)
     sharding_comm_buffer_size_MB: int = key(
         -1, "size of a gradient communication bucket; -1 for Paddle's default", by=TRAINER, unit="MB"
@@ -46,7 +48,9 @@ class ParallelConfig(Section):
     ddp_find_unused_parameters: bool | None = key(
         None, "detect weights without gradient in each step", by=TRAINER, means="by the model"
     )
-    tensor_parallel_degree: int = key(-1, "ranks that each layer is split over", by=TRAINER, unit="ranks")
+    tensor_parallel_degree: int = key(
+        -1, "ranks that each layer is split over", by=TRAINER, unit="ranks", ge=1, also=(-1,)
+    )
     tensor_parallel_config: str = key("", "options of tensor parallelism", by=TRAINER)
     hybrid_parallel_topo_order: Literal["pp_first", "sharding_first"] | None = key(
         None, "order of the process groups", by=TRAINER, means="pp_first"
@@ -59,7 +63,12 @@ class ParallelConfig(Section):
         "dp", "mesh dimension that is sharded", by=refused("it belongs to automatic parallelism; remove the key")
     )
     pipeline_parallel_degree: int = key(
-        -1, "ranks that the layers are divided among, as stages of a pipeline", by=TRAINER, unit="ranks"
+        -1,
+        "ranks that the layers are divided among, as stages of a pipeline",
+        by=TRAINER,
+        unit="ranks",
+        ge=1,
+        also=(-1,),
     )
     virtual_pp_degree: int = key(1, "pieces that a stage has of the layers; above 1 takes three stages", ge=1, le=1024)
     pipeline_parallel_config: str = key(

@@ -155,7 +155,7 @@ class CriticConfig(Section):
         None, "factor of its tokenizer", by=refused("the critic reads the policy's tokens; remove the key")
     )
     critic_learning_rate: float = key(None, "its learning rate", means="learning_rate", ge=0, le=10)
-    critic_weight_decay: float = key(None, "its weight decay", means="weight_decay")
+    critic_weight_decay: float = key(None, "its weight decay", means="weight_decay", ge=0)
     critic_lr_scheduler_type: Schedule = key(None, "its learning rate schedule", means="lr_scheduler_type")
     critic_warmup_ratio: float = key(None, "share of the steps used for its warm-up", means="warmup_ratio", ge=0, le=1)
     critic_warmup: int = key(0, "first steps in which only the critic is trained", unit="steps", ge=0, le=10**9)

@@ -16,7 +16,7 @@ class LengthConfig(Section):
     max_steps: int = key(
         -1, "optimizer steps; -1 leaves the length to num_train_epochs", unit="steps", ge=1, le=10**9, also=(-1,)
     )
-    num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs")
+    num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs", ge=0, also=(-1,))
     per_device_train_batch_size: int = key(8, "rows per micro-batch on one rank", unit="rows", ge=1, le=10**6)
     gradient_accumulation_steps: int = key(1, "micro-batches per optimizer step; derived in RL", ge=1, le=10**6)
     dataloader_drop_last: bool = key(False, "drop the last incomplete batch of an epoch")
@@ -36,15 +36,15 @@ class OptimizerConfig(Section):
     warmup_steps: int = key(
         0, "number of warm-up steps; overrides warmup_ratio", by=TRAINER, unit="steps", ge=0, le=10**9
     )
-    num_cycles: float = key(0.5, "cycles of the cosine schedule", by=TRAINER)
-    lr_end: float = key(1e-7, "final learning rate of the polynomial schedule", by=TRAINER)
-    power: float = key(1.0, "exponent of the polynomial schedule", by=TRAINER)
+    num_cycles: float = key(0.5, "cycles of the cosine schedule", by=TRAINER, ge=0)
+    lr_end: float = key(1e-7, "final learning rate of the polynomial schedule", by=TRAINER, ge=0)
+    power: float = key(1.0, "exponent of the polynomial schedule", by=TRAINER, ge=0)
     optim: Literal["adamw", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
         "adamw", "the optimizer", by=TRAINER
     )
     weight_decay: float = key(0.0, "weight decay per step, times the learning rate", by=TRAINER, ge=0)
-    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", by=TRAINER, ge=0, le=1)
-    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", by=TRAINER, ge=0, le=1)
+    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", by=TRAINER, ge=0, lt=1)
+    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", by=TRAINER, ge=0, lt=1)
     adam_epsilon: float = key(1e-8, "AdamW's epsilon", by=TRAINER, ge=0)
     max_grad_norm: float = key(1.0, "gradient norm clipping", by=TRAINER)
     flatten_param_grads: bool | None = key(
