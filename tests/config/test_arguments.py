@@ -186,6 +186,8 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"rl_algorithm": "ppo", "critic_min_learning_rate": 1e-9}, "critic_min_learning_rate is not supported with"),
         ({"virtual_pp_degree": 2}, "virtual_pp_degree 2 takes pipeline_parallel_degree 3 or more in Paddle"),
         ({"no_cuda": True}, "set device: cpu"),
+        ({"ordered_save_group_size": 1}, "PaddleNLP fails at its first save"),
+        ({"output_signal_dir": "runs/other"}, "PaddleNLP would delete old checkpoints of that folder too"),
         ({"rollout_backend": "fastdeploy", "min_dec_len": 0}, "rollout_backend fastdeploy needs rollout_servers; give"),
         ({"rollout_backend": "fastdeploy", "rollout_servers": "http://h:1"}, "set min_dec_len: 0"),
         ({"rollout_backend": "vllm", "rollout_servers": "http://h:1", "temperature": 0.8}, "set temperature: 1"),

@@ -33,7 +33,11 @@ class OutputConfig(Section):
     disable_tqdm: bool | None = key(None, "disable the progress bar of Trainer", by=TRAINER, means="by the log level")
     log_on_each_node: bool = key(True, "log on every machine", by=refused("PaddleNLP does not read it; remove the key"))
     output_signal_dir: str | None = key(
-        None, "folder for the signals of asynchronous saving", by=TRAINER, means="output_dir"
+        None,
+        "folder for the signals of asynchronous saving",
+        by=refused(
+            "nothing is saved so, and PaddleNLP would delete old checkpoints of that folder too; remove the key"
+        ),
     )
     metrics_output_path: str | None = key(None, "folder for Trainer's own record of metrics", by=TRAINER)
     skip_profile_timer: bool | None = key(True, "false logs the time of each part of a step", by=TRAINER)
@@ -79,7 +83,9 @@ class CheckpointConfig(Section):
     save_sharding_stage1_model_include_freeze_params: bool | None = key(
         False, "with save_sharded_model, save frozen weights as well", by=TRAINER
     )
-    ordered_save_group_size: int = key(0, "ranks that save concurrently; 0 for all", by=TRAINER, unit="ranks")
+    ordered_save_group_size: int = key(
+        0, "ranks that save concurrently; 0 for all", by=refused("PaddleNLP fails at its first save; remove the key")
+    )
     ignore_save_lr_and_optim: bool | None = key(
         False, "save without optimizer states; such a checkpoint cannot be resumed", by=TRAINER
     )
