@@ -75,6 +75,15 @@ def test_the_status_of_main_is_the_exit_status(returned, status):
     assert caught.value.code == status
 
 
+def test_text_that_the_terminal_has_no_letters_for_ends_nothing(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="gbk"))
+    with pytest.raises(SystemExit) as caught:
+        entry.run_main(lambda: print("Fähre 日"))
+    assert caught.value.code == 0
+    assert written.getvalue().decode("gbk") == "F\\xe4hre 日\n"
+
+
 @pytest.mark.parametrize(
     "defect",
     [

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
@@ -46,6 +47,8 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     stopped because rewards are missing, so mend the judge and resume; 130: interrupted from the keyboard. Each is one
     line on stderr, and several mistakes in one place are a line each.
     """
+    if isinstance(sys.stdout, TextIOWrapper):  # whose encoding a text of a run may not have, as GBK has no ä
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = main()
     except UserError as error:
