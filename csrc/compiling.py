@@ -114,7 +114,10 @@ def _compiled(library: Library, load: Callable[[Path], Loaded], path: Path, comp
 
 def find_compiler(which: Callable[[str], str | None] = shutil.which) -> list[str] | None:
     """The compiler named by CXX, with its arguments, else the first of the usual ones on PATH; None without one."""
-    named = shlex.split(os.environ.get("CXX", ""))
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError:  # an open quote: no command
+        return None
     for command in [named] if named else [[name] for name in _COMPILERS]:
         path = which(command[0])
         if path is not None:

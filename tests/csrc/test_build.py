@@ -70,6 +70,7 @@ def test_another_compiler_or_source_gives_another_name(monkeypatch, tmp_path):
     [
         ({"GRRM_KERNELS": "off"}, "GRRM_KERNELS is off"),
         ({"CXX": "no-such-compiler"}, "no CXX=no-such-compiler is on PATH"),
+        ({"CXX": "g++ 'open"}, "no CXX=g++ 'open is on PATH"),
     ],
 )
 def test_kernels_that_are_not_wanted_or_cannot_be_made_say_why(load, monkeypatch, environment, reason):
