@@ -302,6 +302,7 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         (lambda rows: rows, ("--without", "s2", "--without", "S3"), "rows.jsonl 'S3': give one of s0, s1, s2"),
         (lambda rows: rows, ("--language-pair", "en-fr"), "has no rows of en-fr"),
         (lambda rows: rows, ("--temperature", "1"), "--temperature has no effect without --judge or --model"),
+        (lambda rows: rows, ("--batch-rows", "1"), "--batch-rows has no effect without --judge or --model"),
         (lambda rows: rows, ("--scores", "theirs"), "has no column theirs among"),
         (lambda rows: rows, ("--judge", "answer"), "--judge answer judges answers, and these are translations"),
         (lambda rows: [{**row, "reference": ""} for row in rows], ("--judge", "chrf"), "chrf needs a reference for"),

@@ -9,6 +9,7 @@ import numpy as np
 import paddle
 import pytest
 from engine.paddle.fused_reference import reference_operators
+from support.command_line import refusal
 
 from grrm.cli import gpu_check
 from grrm.cli.commands.doctor import examine_gpu
@@ -124,3 +125,7 @@ def test_on_a_cpu_the_command_says_that_it_tried_no_gpu():
     gpu_only = {"block attention", "FlashMask"}
     for name in CHECKS:
         assert found[name].level == ("note" if name in gpu_only else "ok"), found[name]
+
+
+def test_the_folder_of_runs_is_no_part_of_it():
+    assert refusal("doctor", "--gpu", "--output-dir", "x") == "--output-dir has no effect with --gpu; leave it out"

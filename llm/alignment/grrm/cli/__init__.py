@@ -41,6 +41,7 @@ def doctor(output_dir: Path, gpu: bool) -> int:
         click.echo(line, err=True)
 
     if gpu:
+        refuse_ineffective(("output_dir",), "with --gpu")
         tell("checks of the GPU path in a process of its own: a minute, 5 at most")
     findings = examine_gpu() if gpu else examine(output_dir, tell=tell)
     show(findings, sys.stdout, "The GPU path" if gpu else "The main path")

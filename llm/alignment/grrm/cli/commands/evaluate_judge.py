@@ -103,7 +103,7 @@ def judge(
     scores = [_file_scores(gold, test_set, score_files) for test_set in sets]
     if not is_judged:
         refuse_ineffective(
-            (*FLAGS, "chat_template", "judge_option", "name", "save_scores", "devices", "batch_deadline"),
+            (*FLAGS, "chat_template", "judge_option", "batch_rows", "name", "save_scores", "devices", "batch_deadline"),
             "without --judge or --model",
         )
     else:
