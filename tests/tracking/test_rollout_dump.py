@@ -128,11 +128,11 @@ def test_wrong_use_is_refused(tmp_path):
 
 @pytest.mark.parametrize("judge", ["folder/own.py:judge", "../50%2F/own.py:judge"])
 def test_opinions_of_a_judge_in_a_folder_are_kept_and_completed(tmp_path, judge):
-    for name, text in (("g0", "old"), ("g1", "old"), ("g1", "new")):
+    for name, text in (("g0", "half \ud83d"), ("g1", "old"), ("g1", "new")):
         verdict = replace(VERDICT, analysis=text)
         path = write_opinions(tmp_path, judge, [(a_record(1, name), verdict)], keeps_others=True)
     lines = map(json.loads, path.read_text().splitlines())
-    assert {(line["group_id"], line["analysis"]) for line in lines} == {("g0", "old"), ("g1", "new")}
+    assert {(line["group_id"], line["analysis"]) for line in lines} == {("g0", "half \ud83d"), ("g1", "new")}
     assert path.parent == tmp_path / "rejudged"
     assert {name: {*opinions} for name, opinions in read_opinions(tmp_path).items()} == {
         judge: {(1, "g0"), (1, "g1")},

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from grrm.data.atomic import atomic_path
+from grrm.data.atomic import atomic_path, json_bytes
 from grrm.gqm.groups import Verdict
 from grrm.judges.permute import kendall_tau_b
 from grrm.tracking.report.page import embedded_json
@@ -36,7 +36,7 @@ def write_opinions(
     file = name.replace("%", "%25").replace("/", "%2F")  # a judge may be called folder/file.py:function
     path = Path(run) / FOLDER / f"{file}.jsonl"
     new: set[GroupKey] = set()
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8") as lines:
+    with atomic_path(path) as temporary, temporary.open("wb") as lines:
         for record, verdict in judged:
             opinion = {
                 "step": record["step"],
@@ -46,9 +46,9 @@ def write_opinions(
                 "analysis": verdict.analysis,
             }
             new.add(_key(record))
-            lines.write(json.dumps(opinion, ensure_ascii=False, allow_nan=False) + "\n")
+            lines.write(json_bytes(opinion, allow_nan=False))
         if keeps_others and path.exists():
-            with path.open(encoding="utf-8") as earlier:
+            with path.open("rb") as earlier:
                 lines.writelines(line for line in earlier if _key(json.loads(line)) not in new)
     return path
 
