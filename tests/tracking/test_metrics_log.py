@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from grrm.config import RLConfig
+from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.rewards.failure_policy import REMEDIES
 from grrm.tracking.console import StepProgress
@@ -60,10 +61,10 @@ def test_resume_leaves_earlier_lines_byte_for_byte(tmp_path):
 def test_nothing_logged_is_an_empty_history_and_damage_is_an_error(tmp_path):
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\nrubbish\n')
-    with pytest.raises(ValueError, match=r"metrics.jsonl:2 is not JSON"):
+    with pytest.raises(UserError, match=r"metrics.jsonl:2 is not JSON .*: remove the line"):
         read_metrics(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("[1]\n")
-    with pytest.raises(ValueError, match="not a JSON object with a step"):
+    with pytest.raises(UserError, match="not a JSON object with a step"):
         read_metrics(tmp_path)
 
 

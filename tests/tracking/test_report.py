@@ -192,7 +192,7 @@ def test_a_verdict_is_carried_if_there_is_one(tmp_path, two_runs, page):
     assert [run["verdict"] for run in page.data["runs"]] == [None, VERDICT]
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "verdict.json").write_text("{")
-    with pytest.raises(ValueError, match=r"verdict\.json is not JSON"):
+    with pytest.raises(UserError, match=r"verdict\.json is not JSON"):
         report_data([tmp_path], 10)
 
 

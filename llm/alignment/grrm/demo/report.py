@@ -194,7 +194,7 @@ def write_report(out: Path, settings: DemoSettings, seconds: Mapping[str, float]
     """Write `summary.json`, `report.html` and `figures/*.png` into `out` from what the stages left.
 
     Returns the summary. Absent runs and metrics are shown as not run or not logged.
-    Raises ValueError on a damaged file.
+    Raises UserError on damaged metrics.
     """
     results = load_results(out, settings, seconds)
     summary = summarise(results)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.data.atomic import atomic_path, json_bytes
+from grrm.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class StepLines:
 def read_step_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a step-lines file in order; a last line that was cut short is left out.
 
-    Raises ValueError naming file and line when any other line is not a JSON object.
+    Raises UserError naming file and line when any other line is not a JSON object, as a crashed machine may leave it.
     """
     return (record for _, record in _lines_and_records(path))
 
@@ -79,9 +80,9 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"{path}:{number} is not JSON: {error}") from error
-    if not isinstance(record, dict) or "step" not in record:
-        raise ValueError(f"{path}:{number} is not a JSON object with a step")
+        raise UserError(f"{path}:{number} is not JSON ({error}): remove the line") from error
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        raise UserError(f"{path}:{number} is not a JSON object with a step: remove the line")
     return record
 
 
@@ -111,6 +112,6 @@ class MetricsLog(StepLines):
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """All logged steps in order; an empty list when nothing was logged. Raises ValueError on a damaged file."""
+    """All logged steps in order; an empty list when nothing was logged. Raises UserError on a damaged file."""
     path = Path(folder) / FILE_NAME
     return list(read_step_lines(path)) if path.exists() else []

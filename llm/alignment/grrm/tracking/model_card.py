@@ -47,7 +47,7 @@ def model_card(run: Path, name: str, licence: str | None = None, base_model: str
     What the run has not recorded is left out or said to be unknown; nothing is guessed. `licence` and `base_model` are
     names as a hub has them. A judge's card in the folder, as `grrm eval judge` writes it, becomes a table.
 
-    Raises UserError for a card that is none, and ValueError for damaged metrics.
+    Raises UserError for a card that is none, and for damaged metrics.
     """
     checkpoint = re.fullmatch(r"checkpoint-(\d+)", run.resolve().name)
     folder = run.resolve().parent if checkpoint else run

@@ -37,7 +37,7 @@ class PageGroups:
         self._number_of: dict[PromptKey, int] = {}
 
     def add(self, number: int, run: Path, keys: set[GroupKey]) -> None:
-        """Add these groups of the run with this number. Raises ValueError on a damaged dump."""
+        """Add these groups of the run with this number. Raises UserError on a damaged dump."""
         for record, judges, tau in chosen_records(run, keys):
             analysis = (record["verdict"] or {}).get("analysis") or ""
             is_long = len(analysis) > ANALYSIS_LENGTH
@@ -99,7 +99,7 @@ GROUP_BYTES = 3_800_000  # of all runs together: a page should stay below 5 MB
 def write_report(runs: Sequence[Path], out: Path, groups: int = 2_000) -> None:
     """Write the page of these output folders to `out`, with at most `groups` groups of each.
 
-    Raises UserError for a folder that holds no run, ValueError for a damaged file.
+    Raises UserError for a folder that holds no run, and for a damaged file.
     """
     check_writable(out)
     write_bytes(out, render(report_data(runs, groups)).encode("utf-8", "replace"))
@@ -161,7 +161,7 @@ def _verdict(run: Path) -> dict[str, Any] | None:
     try:
         verdict = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
+        raise UserError(f"{path} is not JSON ({error}): remove the file") from error
     return verdict if isinstance(verdict, dict) else None
 
 

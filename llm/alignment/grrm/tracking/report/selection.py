@@ -98,7 +98,7 @@ class Survey:
 
 
 def survey_run(run: Path) -> Survey:
-    """Read a run's dump once. Raises ValueError on a damaged dump."""
+    """Read a run's dump once. Raises UserError on a damaged dump."""
     opinions, survey = read_opinions(run), Survey()
     for key, record in _records(run):
         use = record.get("use", "trained")
