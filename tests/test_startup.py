@@ -57,6 +57,15 @@ def test_cores_are_divided_among_the_ranks_of_this_host(monkeypatch):
     assert startup.threads_per_process() == 1
 
 
+@pytest.mark.parametrize(("limit", "cores"), [("max 100000", 6), ("150000 100000", 2), ("900000 100000", 6)])
+def test_a_container_has_as_many_cores_as_its_limit_pays_for(monkeypatch, tmp_path, limit, cores):
+    monkeypatch.setattr(startup.os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    monkeypatch.setattr(startup, "_CONTAINER", tmp_path)
+    assert startup.usable_cores() == 6
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    assert startup.usable_cores() == cores
+
+
 def configured(monkeypatch, **preset: str) -> dict[str, str | None]:
     """What configure_process() leaves in the environment of a fresh process."""
     for name in OURS:

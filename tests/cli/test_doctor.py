@@ -129,6 +129,9 @@ def test_python_outside_the_tested_range_is_broken(monkeypatch):
 def test_scarce_memory_and_disk_are_warnings(monkeypatch):
     monkeypatch.setattr(doctor.os, "sysconf", lambda name: 1024)
     assert examine()["memory"].level == "warning"
+    monkeypatch.setattr(doctor.os, "sysconf", lambda name: 2**20)
+    monkeypatch.setattr(doctor.startup, "container_limit", lambda file: ["1073741824"] * (file == "memory.max"))
+    assert examine()["memory"].detail == "1.0 GiB"  # of the container
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 5})())
     assert examine()["disk"].level == "warning"
 

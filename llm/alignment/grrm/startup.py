@@ -20,6 +20,7 @@ from grrm.deferred_imports import defer, quieten
 _MKL = "MKL_DEBUG_CPU_TYPE"
 _THREADS = "OMP_NUM_THREADS"
 _STRIDE = "FLAGS_use_stride_kernel"
+_CONTAINER = Path("/sys/fs/cgroup")
 # A waiting thread spins for a millisecond and then sleeps. Generation has a hundred short loops a token, and waking
 # threads up for each took longer than the loops; the default of 200 ms keeps cores from other processes. GCC's runtime
 # (which counts turns instead, some 20 us here) has threads of its own beside paddle's and must let go of a core sooner.
@@ -55,8 +56,18 @@ def threads_per_process() -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may run on, or those whose time a container has, rounded up, where they are fewer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, period = [*container_limit("cpu.max"), "max", "1"][:2]
+    return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
+
+
+def container_limit(file: str) -> list[str]:
+    """The words of a limit that is set for this container, such as memory.max; none without version 2 of cgroups."""
+    try:
+        return (_CONTAINER / file).read_text(encoding="utf-8").split()
+    except OSError:
+        return []
 
 
 def local_processes() -> int:

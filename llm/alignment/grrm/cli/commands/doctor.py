@@ -134,7 +134,8 @@ def _process() -> Iterable[Finding]:
 
 
 def _memory() -> Finding:
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [int(limit) for limit in startup.container_limit("memory.max") if limit != "max"]
+    total = min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *limits])
     if total < 4 * GIB:
         return Finding("warning", "memory", f"{total / GIB:.1f} GiB", "the demo wants 4 GiB: use one rank")
     return Finding("ok", "memory", f"{total / GIB:.1f} GiB")
