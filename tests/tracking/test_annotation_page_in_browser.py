@@ -150,3 +150,13 @@ def test_chinese_words_and_a_phone(page):
     assert 0 < len(page.run("String(getSelection())")) < 6
     unnamed = "[...document.querySelectorAll('button, input')].filter((one) => !one.innerText && !one.ariaLabel"
     assert page.run(f"{unnamed} && !one.labels?.length).length") == 0
+
+
+def test_a_browser_that_keeps_nothing_shows_the_page_and_says_so(page):
+    refusing = "Storage.prototype.setItem = Storage.prototype.getItem = () => { throw new Error('no room'); }"
+    script = page.send("Page.addScriptToEvaluateOnNewDocument", source=refusing)["identifier"]
+    page.run("window.before = location.reload() || true")
+    page.wait_for("!window.before && document.getElementById('said')")
+    assert "keeps nothing" in page.run("document.getElementById('said').textContent")
+    assert page.run("document.querySelectorAll('.candidate').length") == 2
+    page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script)

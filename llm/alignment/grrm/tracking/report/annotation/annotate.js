@@ -29,7 +29,8 @@ function keep() {
 
 function say(text) {
   said = text;
-  document.getElementById("said").textContent = text;
+  const line = document.getElementById("said"); // not there yet while the page is drawn
+  if (line) line.textContent = text;
 }
 
 function download() {
