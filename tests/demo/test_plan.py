@@ -50,7 +50,7 @@ def test_training_commands_set_only_keys_that_the_recipes_know(tmp_path, nproc):
     trained = [stage for stage in stages(tmp_path, nproc=nproc, sft_steps=5, rl_steps=3) if stage.metrics]
     assert len(trained) == 1 + 2 + 2
     for stage in trained:
-        assert ("paddle.distributed.launch" in stage.command) == (nproc == 2)
+        assert ("grrm.cli.launcher" in stage.command) == (nproc == 2)
         assert values_of(stage)["seed"] == 1
 
 

@@ -219,10 +219,8 @@ class StageRunner:
         return f": {lines[0]}" if stage.ends_with_result and lines else ""
 
     def _failure(self, stage: Stage, child: Child, happened: str) -> StageFailure:
-        lines = tail(child.output())
-        lines += [line for line in _rank_errors(stage.folder) if line not in lines]
         sentence = f"stage '{stage.name}' {happened}: read {child.log}, mend the cause and run it again to resume"
-        return StageFailure(sentence, lines)
+        return StageFailure(sentence, tail(child.output()))
 
 
 def say(console: Console, text: str) -> None:
@@ -241,12 +239,3 @@ def _remaining(stages: Sequence[Stage], position: int, seconds: Mapping[str, flo
 def child_environment() -> dict[str, str]:
     """The environment of stages: output unbuffered, UTF-8 and without colours, whatever the terminal is."""
     return os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", "TERM": "dumb"}
-
-
-def _rank_errors(folder: Path) -> list[str]:
-    """The "error: ..." lines of the ranks whose output the launcher kept to itself."""
-    lines = []
-    for path in sorted(folder.glob("rank-logs/workerlog.*")):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        lines += [line for line in tail(text, 50) if line.startswith("error:")]
-    return list(dict.fromkeys(lines))

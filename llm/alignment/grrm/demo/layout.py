@@ -130,7 +130,7 @@ class Layout:
         if self.settings.nproc == 1:
             return [sys.executable]
         options = ["--nproc_per_node", str(self.settings.nproc), "--log_dir", str(folder / "rank-logs")]
-        return [sys.executable, "-m", "paddle.distributed.launch", *options]
+        return [sys.executable, "-m", "grrm.cli.launcher", *options]
 
 
 def _steps_in(recipe: Path) -> int | None:
