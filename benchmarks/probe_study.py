@@ -206,7 +206,7 @@ def main() -> None:
     wheel = ("--from", str(options.wheel.resolve())) if options.wheel else ()
     out = (options.out or Path("runs") / name).resolve()
     studies = [Study(seed, out, options.human, wheel) for seed in options.seeds]
-    with only_run_in(out), signals_as_interrupts():
+    with only_run_in(out, "model"), signals_as_interrupts():
         for study in studies:
             run_stages(list(study.stages()), study.settings, checkout(), study.out, Console())
     seeds = {study.seed: study.figures() for study in studies}

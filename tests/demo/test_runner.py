@@ -1,5 +1,6 @@
 """`run_demo` from outside: exit status, lock, starting over, what it refuses."""
 
+import errno
 import json
 import re
 import shlex
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from grrm.demo import runner
+from grrm.demo.real_runner import run_real
 from grrm.demo.results import scores_file
 from grrm.demo.settings import BASE, SFT, DemoSettings
 from grrm.demo.stages import Stage
@@ -133,11 +135,30 @@ def test_folder_with_other_things_in_it_is_refused_and_untouched(tmp_path):
 
 def test_two_demos_cannot_share_a_folder(tmp_path):
     with (
-        runner.only_run_in(tmp_path / "o"),
+        runner.only_run_in(tmp_path / "o", "model"),
         pytest.raises(UserError, match="another run has"),
-        runner.only_run_in(tmp_path / "o"),
+        runner.only_run_in(tmp_path / "o", "model"),
     ):
         pass
+
+
+@pytest.mark.parametrize(("other", "run"), [("model", runner.run_demo), ("tokenizer", run_real)])
+def test_the_results_of_another_command_are_refused_and_untouched(tmp_path, other, run):
+    mark = tmp_path / "stages" / f"{other}.started.json"
+    mark.parent.mkdir()
+    mark.write_text("{}")
+    with pytest.raises(UserError, match=f"has results of another command \\(stage {other}\\): give another folder"):
+        run(out=tmp_path, fresh=True)
+    assert mark.exists()
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path, monkeypatch):
+    def no_locks(file, how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(runner.fcntl, "flock", no_locks)
+    with runner.only_run_in(tmp_path / "o", "model"):
+        assert (tmp_path / "o" / "stages").is_dir()
 
 
 def test_missing_package_and_missing_checkout_are_named(monkeypatch):

@@ -68,7 +68,7 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
     if settings.dtype == "float32":
         console.print(f"float32: some {FLOAT32_TIMES:.0f} times as long as on a processor with bfloat16 products")
     stages = plan.stages(halves)
-    with only_run_in(out), signals_as_interrupts():
+    with only_run_in(out, "tokenizer"), signals_as_interrupts():
         if JUDGES not in halves:
             require_judges(plan)
         for stage in stages if fresh else ():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.util
 import shlex
@@ -26,7 +27,7 @@ from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
 
 NEEDED = (
-    *("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "matplotlib"),
+    *("paddle", "paddlenlp", "visualdl", "babel", "tokenizers", "sacrebleu", "matplotlib", "jinja2"),
     *("flask", "waitress", "prometheus_client"),
 )
 _COLUMNS = {"sampled": "chrf", "greedy": "chrf_greedy", "exact, greedy": "exact_match_greedy"}
@@ -64,7 +65,7 @@ def run_demo(
     """
     settings = DemoSettings(n_seeds=seeds, first_seed=first_seed, judge=judge, nproc=nproc, full=full)
     console, root, out = Console(), checkout(), out.resolve()
-    with only_run_in(out), signals_as_interrupts():
+    with only_run_in(out, "model"), signals_as_interrupts():
         if fresh:
             start_over(out)
         try:
@@ -170,14 +171,17 @@ def checkout() -> Path:
 
 
 @contextmanager
-def only_run_in(out: Path) -> Iterator[None]:
-    """Holds the lock of the output folder.
+def only_run_in(out: Path, foreign: str) -> Iterator[None]:
+    """Holds the lock of the output folder. A file system without locks keeps nobody out.
 
-    Raises UserError when another demo runs there, when the folder holds something else, or cannot be written.
+    Raises UserError when another demo runs there, when the folder holds something else, such as the stage `foreign`
+    of the other command, whose stages of the same names would be replaced, or cannot be written.
     """
     try:
         if out.is_dir() and any(out.iterdir()) and not (out / "stages").is_dir():
             raise UserError(f"{out} is not empty and not a demo's output: give another folder")
+        if (out / "stages" / f"{foreign}.started.json").exists():
+            raise UserError(f"{out} has results of another command (stage {foreign}): give another folder")
         (out / "stages").mkdir(parents=True, exist_ok=True)
         lock = (out / "stages" / ".lock").open("w")
     except OSError as error:
@@ -187,6 +191,9 @@ def only_run_in(out: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"another run has the folder {out}: wait for it or give another folder") from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise
         yield
 
 
