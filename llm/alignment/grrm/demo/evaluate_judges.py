@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -87,7 +88,10 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
     best = max(correlations, key=lambda name: float(correlations[name]))
     for path in sorted(Path(folders[best]).iterdir()):
         if path.is_file() and path.suffix != ".jsonl":
-            os.link(path, out / path.name)
+            try:
+                os.link(path, out / path.name)
+            except OSError:  # of a file system without links
+                shutil.copyfile(path, out / path.name)
     write_json(out / CHOICE, {"chosen": best, "on": of_set, "correlation": correlations})
     click.echo(
         f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in correlations.items())} on {of_set}"

@@ -282,7 +282,7 @@ class RealPlan:
 def settings_for(settings: RealSettings, minutes: float | None, halves: Sequence[str]) -> RealSettings:
     """With as many training steps as one seed of each half has the time for; None leaves them.
 
-    Raises UserError where nothing is training_s for training.
+    Raises UserError where no time is left for training.
     """
     for half in halves if minutes else ():
         once, twice = (_planned_s(settings.scaled(half, factor), half) for factor in (1, 2))
