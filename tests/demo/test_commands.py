@@ -1,6 +1,9 @@
 """The commands behind the small stages."""
 
 import json
+import shlex
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -15,6 +18,8 @@ from grrm.engine.api import Completion, Engine
 from grrm.evaluation.text_metrics import corpus_chrf, sentence_chrfs
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*arguments):
@@ -152,3 +157,16 @@ def test_length_counts_the_tokens_of_every_sample_and_copies_of_the_source_are_t
 def test_rows_without_reference_are_refused():
     with pytest.raises(ValueError, match="without a reference"):
         scores_record([TranslationTask("one", "en", "de")], [read_pass("[eins]")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("demo", "--seeds 1 --first-seed 1 --judge ranker"),
+        ("demo FRESH=yes FULL=no FIRST_SEED=4", "--seeds 1 --first-seed 4 --judge ranker --fresh"),
+        ("real QUICK=true FRESH=0", "--half both --seeds 1 --first-seed 1 --quick"),
+    ],
+)
+def test_make_hands_on_its_variables(words, options):
+    printed = subprocess.check_output(["make", "-n", *words.split()], cwd=ROOT, text=True)
+    assert shlex.split(printed.splitlines()[-1])[3:] == [words.split()[0], *options.split()]
