@@ -64,3 +64,14 @@ def test_an_option_that_would_have_no_effect_is_refused(server, options, name):
 def test_a_reward_model_refuses_what_it_has_no_use_for(options, message):
     arguments = ["rank", "-", "--src-lang", "de", "--trg-lang", "en", "--judge", "ranker", "--model", "nowhere"]
     assert message in refusal(*arguments, *options, stdin="a\tb\tc\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("convert rows.csv out --columns src_text=en,src_text=de", "'src_text' is not one of src_text, trg_text,"),
+        ("pairs folder out.parquet --min-winner-score nan", "'--min-winner-score': 'nan' is not a finite number"),
+    ],
+)
+def test_an_option_of_data_that_contradicts_itself_is_named(words, message):
+    assert message in refusal("data", *words.split())

@@ -16,8 +16,8 @@ def _columns(context: click.Context, option: click.Parameter, value: str | None)
     ours = ("src_text", "trg_text", "src_lang", "trg_lang", "document", "position", "terms")
     pairs = [part.strip().partition("=") for part in value.split(",")] if value else []
     for name, _, theirs in pairs:
-        if name not in ours or not theirs:
-            message = f"{name!r} is not one of {', '.join(ours)} with =COLUMN behind it"
+        if name not in ours or not theirs or [other for other, *_ in pairs].count(name) > 1:
+            message = f"{name!r} is not one of {', '.join(ours)}, each once, with =COLUMN behind it"
             raise click.BadParameter(message, context, option)
     return {name: theirs for name, _, theirs in pairs}
 

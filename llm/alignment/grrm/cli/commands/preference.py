@@ -111,7 +111,7 @@ def clean_samples(folder: Path, **settings: Any) -> None:
 @click.option(
     "--valid-score-range", callback=_range, metavar="LOW,HIGH", help="Skip candidates with scores outside this range."
 )
-@click.option("--min-winner-score", type=float, help="Minimum score of the chosen candidate.")
+@click.option("--min-winner-score", type=FiniteRange(), help="Minimum score of the chosen candidate.")
 @click.option("--limit-for-each-lang-pair", type=COUNT, help="Maximum pairs per file, largest margins first.")
 @click.option("--use-sampling-num", type=click.IntRange(2), help="Candidates to use per source.")
 @click.option("--to-percentile", is_flag=True, help="Multiply scores by 100 first.")
