@@ -1,5 +1,6 @@
 # The project on a CPU: training, judging, the demo. In a clone:
 #   docker build -f docker/cpu.Dockerfile -t paddle-grrm:cpu .
+#   mkdir -p runs  # or Docker makes it as root's, where user 1000 of the container may not write
 #   docker run --rm -it --shm-size 2g -v "$PWD/runs:/opt/paddle-grrm/runs" paddle-grrm:cpu make demo JUDGE=metric
 FROM python:3.11.14-slim-bookworm
 
