@@ -115,6 +115,15 @@ def test_a_fallback_that_fails_too_leaves_the_part_out():
     assert verdict.parts[0].statuses == (Status.JUDGE_UNREACHABLE,) * 2
 
 
+def test_a_fallback_of_a_fallback_is_asked_where_both_before_it_failed():
+    last = Part(giving(7.0), "c")
+    second = Part(giving(Status.JUDGE_TIMEOUT), "b", fallback=last)
+    part = Part(giving(Status.JUDGE_UNREACHABLE), "a", required=True, fallback=second)
+    verdict = MixtureJudge([part]).judge(GROUPS)[0]
+    assert verdict.scores == (7.0, 7.0)
+    assert verdict.parts[0].fell_back
+
+
 def test_a_fallback_that_is_away_takes_no_score_that_the_judge_gave():
     def all_but_the_last(groups):
         n_others = [len(group.candidates) - 1 for group in groups]

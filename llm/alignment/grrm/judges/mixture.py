@@ -31,9 +31,9 @@ class Part:
 
     `deadline` tells the judge in its thread when its time ends, a little before `deadline_s`: what it has then counts.
 
-    `fallback` judges the groups on which the judge failed. Without one, or if it fails too, the group is scored without
-    this part, unless the part is `required`: then candidates it did not score have no score. Of two that fail the one
-    with more scores counts, the fallback where they have as many.
+    `fallback` judges the groups on which the judge failed, and may have one too. Without one, or if it fails too, the
+    group is scored without this part, unless the part is `required`: then candidates it did not score have no score. Of
+    two that fail the one with more scores counts, the fallback where they have as many.
     """
 
     judge: Judge
@@ -62,9 +62,9 @@ class Part:
             failures = [i for i, verdict in enumerate(verdicts) if failed(verdict.statuses)]
             replaced: Mapping[int, Verdict] = {}
             if self.fallback is not None and failures:
-                again = self.fallback._begin([groups[i] for i in failures], remaining_s())()
+                again = self.fallback.begin([groups[i] for i in failures], remaining_s)()
                 is_late = not remaining_s()  # then the group is to be judged again as a whole
-                both = zip(failures, again, strict=True)
+                both = zip(failures, (verdict for verdict, _ in again), strict=True)
                 replaced = {i: verdict for i, verdict in both if is_late or not _is_worse(verdict, verdicts[i])}
             answered = [(replaced.get(i, verdict), i in replaced) for i, verdict in enumerate(verdicts)]
             return [(verdict, self._part(verdict, fell_back)) for verdict, fell_back in answered]
