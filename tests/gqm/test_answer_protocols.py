@@ -176,3 +176,12 @@ def test_what_a_model_thinks_is_not_its_answer(text, says):
 @pytest.mark.parametrize("total", ["0", "0.0", "10"])
 def test_both_ends_of_the_scale_are_totals(total):
     assert parse_total(f"Fine.\nTotal Score: {total}") == float(total)
+
+
+@pytest.mark.parametrize("mode", ["exact", "tolerant"])
+def test_a_total_that_a_model_thinks_of_is_not_its_total(mode):
+    thoughts = "<think>Total Score: 3/10, as the sum is wrong? No.</think>\n"
+    assert parse_total(f"{thoughts}Total Score: 8/10", mode) == 8.0
+    assert parse_total(f"{thoughts}8/10", mode) == 8.0
+    assert isinstance(parse_total(f"{thoughts}I give eight points.", mode), Rejection)
+    assert parse_total(thoughts, mode).reason is RejectReason.EMPTY

@@ -256,3 +256,11 @@ def test_calls_that_are_defects_are_not_verdicts():
     for call in (lambda: parse_verdict("A: 1", 1, mode="lax"), lambda: parse_sqm("1", "lax")):
         with pytest.raises(ValueError, match="'lax' is not exact"):
             call()
+
+
+@pytest.mark.parametrize("mode", ["exact", "tolerant"])
+def test_what_a_model_thinks_is_no_part_of_its_verdict(mode):
+    assert parse_verdict("<think>\nFirst thought:\nA > B\n</think>\n\nA: 3, B: 8", 2, mode=mode).scores == (3.0, 8.0)
+    assert parse_verdict("<think>so so</think>A: 3, B: 8", 2, mode=mode).scores == (3.0, 8.0)
+    assert reason("<think>\nA: 3, B: 8\n</think>", mode=mode) is RejectReason.EMPTY
+    assert parse_sqm("<think>so so</think>8", mode) == 8.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from grrm.gqm.context import context_texts
 from grrm.gqm.fences import fence_for
-from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason
+from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason, behind_thoughts
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import display_name
 from grrm.gqm.prompts import context_block, fenced
@@ -62,7 +62,7 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
     """
     errors: list[tuple[str, str]] = []
     says_none = has_severity_without = False
-    for line in filter(None, map(str.strip, reply.rpartition("</think>")[2].splitlines())):
+    for line in filter(None, map(str.strip, behind_thoughts(reply).splitlines())):
         error = _LINE.fullmatch(line)
         is_without = error is not None and _NOTHING.fullmatch(error[2]) is not None
         if _NONE.fullmatch(line):

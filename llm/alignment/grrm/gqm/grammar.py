@@ -10,7 +10,7 @@ own; which of the two must be there is up to the prompt type.
   `grrm.gqm.compat` has the bare parsers.
 
 `exact` and `tolerant` reject what would corrupt training: a score outside 0 to 10, an identifier that is unknown,
-repeated or missing, a ranking that contradicts the scores.
+repeated or missing, a ranking that contradicts the scores. What a model thinks, up to `</think>`, is no part of them.
 """
 
 from __future__ import annotations
@@ -128,8 +128,13 @@ def _check_mode(mode: str) -> str:
     return mode
 
 
+def behind_thoughts(reply: str) -> str:
+    """The part of a reply that follows a model's thoughts; all of one without `</think>`."""
+    return reply.rpartition("</think>")[2]
+
+
 def _lines(text: str, mode: str) -> list[str]:
-    lines = text.strip().split("\n")
+    lines = behind_thoughts(text).strip().split("\n")
     while lines and not (lines[-1].strip() if mode == "exact" else _has_text(lines[-1])):
         lines.pop()
     return lines

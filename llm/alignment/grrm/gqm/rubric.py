@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 from grrm.gqm.fences import skeleton
-from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason
+from grrm.gqm.grammar import MAX_SCORE, Mode, Rejection, RejectReason, behind_thoughts
 from grrm.gqm.marks import cap_marks
 
 _MARK = "Total Score"
@@ -62,10 +62,12 @@ def parse_total(text: str, mode: Mode = "exact") -> float | Rejection:
     bars, asterisks and apostrophes are ignored, as is what follows a slash. `tolerant` also reads a mark in another
     case, full-width forms, text after the number, and what a sum of points comes to.
 
-    Either refuses a total that is negative or no finite number, and one that is not of 10. `compat` reads as the
-    original, which stumbles over a closing bracket, and refuses only what no verdict can carry. Never raises because of
-    `text`.
+    Either passes over thoughts up to `</think>`, and refuses a total that is negative, no finite number or not of 10.
+    `compat` reads as the original, which stumbles over a closing bracket, and refuses only what no verdict can carry.
+    Never raises because of `text`.
     """
+    if mode != "compat":
+        text = behind_thoughts(text)
     if not text.strip():
         return Rejection(RejectReason.EMPTY, "")
     total, scale = _read_strictly(text, _NOISE_COMPAT if mode == "compat" else _NOISE)
