@@ -53,6 +53,15 @@ def test_a_severity_without_errors_costs_nothing():
     assert parse_errors("No errors found.", TEXT) == parse_errors("No errors。", TEXT) == MarkedErrors(10.0, ())
 
 
+@pytest.mark.parametrize(
+    "nothing",
+    ["None found.", "no critical errors", "No critical issues were found.", "nothing", "No.", "-", "0", "**none**"],
+)
+def test_a_severity_without_errors_in_other_words_is_no_error(nothing):
+    assert parse_errors(f'critical: {nothing}\nMinor: "alt"', TEXT).score == pytest.approx(9.6)
+    assert parse_errors(f"Critical: {nothing}\nmajor: {nothing}", TEXT).score == 10.0
+
+
 def test_errors_that_a_model_thinks_of_are_not_marked():
     assert parse_errors('<think>\nMajor: "Haus"?\nno, it is right.\n</think>\nminor: "alt"', TEXT).spans == (
         ErrorSpan(27, 30, "minor"),
@@ -72,6 +81,7 @@ def test_a_correction_behind_the_wrong_words_does_not_hide_them():
         ("The translation is good.", "malformed_errors"),
         ('major: "Haus"\nNo errors.', "malformed_errors"),
         ("7", "malformed_errors"),
+        ("critical: 0\nmajor: 2", "malformed_errors"),
         ('Major:\n"Haus"\nminor: "alt"', "malformed_errors"),
         ('major gender error, "Haus"\nminor: "alt"', "malformed_errors"),
     ],

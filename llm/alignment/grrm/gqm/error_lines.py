@@ -18,8 +18,11 @@ _BEGINNING = rf"[\s*\-•\d.)]*({'|'.join(SEVERITIES)})\b"
 _LINE = re.compile(rf"{_BEGINNING}(?:\s+errors?)?(?:\s*\([^()]*\))?[\s*]*[:：\-–—][\s*]*(.*)", re.IGNORECASE)
 _LIKE_A_LINE = re.compile(rf"{_BEGINNING}.*[\"“”„«»「」『』]", re.IGNORECASE)
 _UP_TO_LAST, _UP_TO_FIRST = (re.compile(f"[\"“”„«»'‘’「『]({words})[\"“”„«»'‘’」』]") for words in (".+", ".+?"))
-_NOTHING = re.compile(r"(?:none|no[ -]errors?|n/a)[\s.*。]*", re.IGNORECASE)  # of a severity
-_NONE = re.compile(r"[\s*\-•]*no[ -]errors?(?:\s+found)?[\s.!*。]*", re.IGNORECASE)
+_DETECTED = r"(?:\s+(?:were\s+|was\s+)?(?:found|detected|identified))?[\s.!*。]*"
+_NO_ERRORS = rf"no(?:\s+(?:{'|'.join(SEVERITIES)}))?[ -](?:errors?|issues?)"
+_NOTHING = re.compile(rf"(?:none|nothing|no|n/a|[-–—]+|{_NO_ERRORS}|0(?: errors?)?){_DETECTED}", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?: errors?)?[\s.*。]*", re.IGNORECASE)  # of errors, which does not say where they are
+_NONE = re.compile(rf"[\s*\-•]*no[ -]errors?{_DETECTED}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,8 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
     Each error marks the first occurrence of its words that no earlier one of the same words has. Words that are not in
     the translation, or none, lower the score and mark nothing.
 
-    Both an error and the line that there are none, or neither, is no verdict. Nor is a severity with nothing behind it,
-    or with quoted words that it is not tied to. Thoughts up to `</think>` do not count.
+    Both an error and the line that there are none, or neither, is no verdict. Nor is a severity with nothing or a
+    number behind it, or with quoted words that it is not tied to. Thoughts up to `</think>` do not count.
 
     `exact` rejects other lines, too, which `tolerant` passes over, such as `critical: none` where there are errors.
     """
@@ -69,7 +72,7 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
             says_none = True
         elif is_without and mode != "exact":
             has_severity_without = True
-        elif error and error[2] and not is_without:
+        elif error and error[2] and not is_without and not _NUMBER.fullmatch(error[2]):
             errors.append((error[1].lower(), _words(error[2], translation)))
         elif mode == "exact" or error or _LIKE_A_LINE.match(line):
             return Rejection(RejectReason.MALFORMED_ERRORS, line[-80:])
