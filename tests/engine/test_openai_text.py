@@ -171,3 +171,12 @@ def test_choices_of_tokens_are_asked_for_and_read(start):
 def test_a_server_without_choices_is_told(start):
     with pytest.raises(NoAnswer, match=r"the answer has no top_logprobs of its tokens"):
         generator(start(), attempts=1).generate_text(["p"], temperature=0.0, max_new_tokens=8, top_logprobs=2)
+
+
+@pytest.mark.parametrize("logprob", [float("nan"), 800.0])
+def test_log_probabilities_that_are_none_are_no_answer(start, logprob):
+    told = completion("9")
+    told["choices"][0]["logprobs"] = {"tokens": ["9"], "top_logprobs": [{"9": -0.1, "8": logprob}]}
+    server = start(lambda *_: told)
+    with pytest.raises(NoAnswer, match="a log-probability that is none"):
+        generator(server, attempts=1).generate_text(["p"], temperature=0.0, max_new_tokens=8, top_logprobs=2)

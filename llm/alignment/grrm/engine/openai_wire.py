@@ -28,6 +28,7 @@ _UNANSWERED = {
 }
 COMPLETIONS_PATH, CHAT_PATH = "/v1/completions", "/v1/chat/completions"
 MODELS_PATH = "/v1/models"
+MAX_LOGPROB = 0.01  # 0, and rounding
 
 
 class WireAnswer(BaseModel):
@@ -130,6 +131,8 @@ def _choices(logprobs: _Logprobs | None) -> tuple[TokenChoices, ...]:
     tops = None if logprobs is None else logprobs.top_logprobs
     if logprobs is None or tops is None or len(tops) != len(logprobs.tokens):
         raise AnswerError("the answer has no top_logprobs of its tokens, which were asked for")
+    if not all(logprob <= MAX_LOGPROB for top in tops for logprob in (top or {}).values()):
+        raise AnswerError("the answer has a log-probability that is none")
     return tuple(
         TokenChoices(text, tuple((top or {}).items())) for text, top in zip(logprobs.tokens, tops, strict=True)
     )
