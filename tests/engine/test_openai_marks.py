@@ -125,12 +125,28 @@ def test_the_tighter_limit_is_asked_for_at_every_call(start):
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("answer", [Refuse(404, {"error": {"message": "no such model"}}), {"choices": []}])
-def test_a_mistake_and_a_malformed_answer_are_still_raised(start, answer):
+@pytest.mark.parametrize(
+    ("answer", "because"),
+    [(Refuse(404, {"error": {"message": "no such model"}}), None), ({"choices": []}, "failed")],
+)
+def test_a_mistake_and_a_malformed_answer_are_still_raised(start, answer, because):
     server = start(lambda body, _: answer)
     with pytest.raises(NoAnswer) as caught:
         outcomes([server.url], "a")
-    assert unanswered_because(caught.value) is None
+    assert unanswered_because(caught.value) == because
+
+
+@pytest.mark.parametrize("answer", [Refuse(500, {"message": "engine"}), completion("half", "content_filter")])
+def test_a_prompt_on_which_a_server_fails_leaves_the_others_their_replies(start, answer):
+    server = start(lambda body, _: answer if body["prompt"] == "b" else f"<{body['prompt']}>")
+    generator = OpenAITextGenerator([server.url], "m", unanswered="mark", **FAST)
+    first, second = (
+        generator.generate_text(prompts, temperature=0.0, max_new_tokens=5) for prompts in (["a", "b"], ["b"])
+    )
+    assert [(reply.text, reply.finish_reason) for reply in first] == [("<a>", "stop"), ("", "unreachable")]
+    assert [reply.finish_reason for reply in second] == ["unreachable"]
+    with pytest.raises(NoAnswer):
+        OpenAITextGenerator([server.url], "m", **FAST).generate_text(["a", "b"], temperature=0.0, max_new_tokens=5)
 
 
 def test_an_answer_broken_off_by_the_server_is_raised(start):

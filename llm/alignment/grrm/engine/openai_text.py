@@ -40,7 +40,8 @@ class OpenAITextGenerator:
         stop: strings that end a reply.
         tokenizer: counts tokens of prompts; without it bytes are counted.
         unanswered: "mark" marks a prompt that no server accepted or finished in time, so that the others keep their
-            replies; likewise one that a server refuses, unless it refuses all. "raise" raises NoAnswer.
+            replies; likewise one that a server refuses, unless it refuses all, and one on which it fails or breaks off,
+            once any has been answered. "raise" raises NoAnswer.
         remaining_s: asked at every call for a limit tighter than `deadline_s`.
         required_within_s: the first call raises UserError if no server accepts a connection within this time.
         settings: those of `HttpClient`, such as `deadline_s`, which bounds a `generate_text` call, retries included.
@@ -65,6 +66,7 @@ class OpenAITextGenerator:
         self._client, self._marks = completions_client(urls, **settings), unanswered == "mark"
         self._model, self._chat, self._stop, self._tokenizer = model, chat, tuple(stop), tokenizer
         self._remaining_s, self._required_within_s = remaining_s, required_within_s
+        self._has_answered = False
 
     @property
     def deadline_s(self) -> float:
@@ -108,7 +110,7 @@ class OpenAITextGenerator:
         if self._model is None:
             (answer,) = self._client.try_all([WHICH_MODEL], deadline, self._is_marked)
             if isinstance(answer, NoAnswer):
-                if unanswered_because(answer) == "refused":
+                if unanswered_because(answer) in ("refused", "failed"):
                     raise answer
                 return _with_marks([answer] * len(prompts))
             self._model = answer
@@ -128,11 +130,15 @@ class OpenAITextGenerator:
             body = json.dumps(fields | own | ({} if seeds is None else {"seed": seeds[index]})).encode()
             calls.append(CompletionCall(f"prompt {index}", CHAT_PATH if self._chat else COMPLETIONS_PATH, body, read))
         answers = self._client.try_all(calls, deadline, self._is_marked)
-        refused = [
-            answer for answer in answers if isinstance(answer, NoAnswer) and unanswered_because(answer) == "refused"
-        ]
+        failures = [answer for answer in answers if isinstance(answer, NoAnswer)]
+        self._has_answered |= len(failures) < len(prompts)
+        refused, failed = (
+            [failure for failure in failures if unanswered_because(failure) == why] for why in ("refused", "failed")
+        )
         if 1 < len(refused) == len(prompts):
             raise refused[0]  # all prompts refused: the request or the server is wrong, not a prompt
+        if failed and not self._has_answered:
+            raise failed[0]
         return _with_marks(answers)
 
     def _is_marked(self, error: NoAnswer) -> bool:
@@ -156,4 +162,4 @@ def _with_marks(answers: Sequence[GeneratedText | NoAnswer]) -> list[GeneratedTe
 
 def _mark(error: NoAnswer) -> str:
     reason = unanswered_because(error)
-    return "unreachable" if reason in ("refused", None) else str(reason)
+    return "unreachable" if reason in ("refused", "failed", None) else str(reason)

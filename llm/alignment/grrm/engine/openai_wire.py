@@ -25,6 +25,8 @@ _UNANSWERED = {
     Failure.UNSENT: "timeout",
     Failure.AWAY: "unreachable",
     Failure.CUT: "unreachable",
+    Failure.BROKEN: "failed",
+    Failure.MALFORMED: "failed",
 }
 COMPLETIONS_PATH, CHAT_PATH = "/v1/completions", "/v1/chat/completions"
 MODELS_PATH = "/v1/models"
@@ -169,9 +171,8 @@ def _is_too_long(status: int | None, cause: str) -> bool:
 
 def unanswered_because(error: NoAnswer) -> str | None:
     """ "too_long" for a prompt that the model has no room for, "refused" for one that the server takes for wrong,
-    "timeout" or "unreachable" for one that no server took or finished; None for one that was answered.
-
-    Any other refusal that asking again cannot mend, and an answer that is malformed, are answers.
+    "failed" for one on which it failed itself (500 and the like) or gave no whole answer, "timeout" or "unreachable"
+    for one that no server took or finished; None for any other refusal, which asking again cannot mend.
     """
     if error.status in _REFUSED_STATUSES:
         return "too_long" if _is_too_long(error.status, error.cause) else "refused"
