@@ -110,8 +110,12 @@ def test_refusals_and_silence_are_marks_without_the_prompt(served, caplog):
     assert text.finish_reason in ("unreachable", "timeout")
     with pytest.raises(NoAnswer, match="did not answer which model it has"):
         served_model(["http://127.0.0.1:9"], 0.5)
-    with pytest.raises(UserError, match="a chat endpoint continues no text"):
-        generator.generate_text(["4"], temperature=0, max_new_tokens=8, top_logprobs=2)
+
+
+@pytest.mark.parametrize(("judge", "options"), [("pairwise", {}), ("gqm", {"score_reading": "expected"})])
+def test_a_judge_that_reads_probabilities_of_a_chat_endpoint_is_not_opened(judge, options):
+    with pytest.raises(UserError, match=f"judge {judge} reads probabilities of tokens"):
+        open_source(source(judge=judge, options=options, urls=["http://127.0.0.1:9"], model="m"))
 
 
 def test_a_token_that_is_refused_marks_no_prompt(served):

@@ -253,7 +253,7 @@ def open_servers(
     stop = (EOS_TEXT,) if chat_template == "chatml" else ()
     generator = OpenAITextGenerator(urls, model, chat=is_chat, stop=stop, tokenizer=tokenizer, **settings)
     specials = () if tokenizer is None else special_tokens(tokenizer)
-    return OpenedGenerator(generator, render, None, tokenizer is not None, specials)
+    return OpenedGenerator(generator, render, None, tokenizer is not None, specials, continues_text=not is_chat)
 
 
 def over_engine(engine: Engine, tokenizer: Any, render: Callable[[str], str], seed: int = 0) -> OpenedGenerator:

@@ -19,7 +19,6 @@ from grrm.engine.openai_wire import (
     read_completion,
     unanswered_because,
 )
-from grrm.errors import UserError
 from grrm.http_client.client import NoAnswer
 from grrm.http_client.exchange import clean_text
 from grrm.judges.interface import GeneratedText
@@ -90,13 +89,11 @@ class OpenAITextGenerator:
         """One reply per prompt, order kept. Without `seeds` the servers draw as they like.
 
         Every reply was sent by a server for that very prompt. Raises NoAnswer when some prompt got none
-        within the attempts and the deadline (or marks it, see above), UserError for `top_logprobs` of a chat, and
-        ValueError when `seeds` and `prompts` differ in length.
+        within the attempts and the deadline (or marks it, see above), and ValueError when `seeds` and `prompts` differ
+        in length. A chat has no `top_logprobs`.
         """
         if seeds is not None and len(seeds) != len(prompts):
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
-        if top_logprobs and self._chat:
-            raise UserError("score_reading needs chat_template chatml or checkpoint: a chat endpoint continues no text")
         if not prompts:
             return []
 

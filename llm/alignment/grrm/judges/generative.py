@@ -71,13 +71,19 @@ class GenerativeOptions(JudgeOptions):
     def open(self, process: Process) -> Judge:
         """Open the judge over the process's generator.
 
-        Raises UserError as that does, and for a limit on prompts whose tokens cannot be counted.
+        Raises UserError as that does, for a limit on prompts whose tokens cannot be counted, and for probabilities of
+        tokens from a chat endpoint.
         """
         opened = process.generator()
         if "prompt_length" in self.model_fields_set and not opened.counts_tokens:
             raise UserError(
                 "judge option 'prompt_length' counts tokens, which needs the folder of the tokenizer: set tokenizer, "
                 "or leave the option out"
+            )
+        if self.sampling().top_logprobs and not opened.continues_text:
+            raise UserError(
+                f"judge {process.name} reads probabilities of tokens, which a chat endpoint does not give: set "
+                "chat_template to chatml or checkpoint, or score_reading of gqm and sqm to text"
             )
         settings = GeneratorSettings(
             prompt_length=self.longest_prompt(opened.max_prompt_tokens),

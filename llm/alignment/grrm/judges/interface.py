@@ -100,6 +100,8 @@ class OpenedGenerator:
     one token, None where only the server knows. `counts_tokens` is False where `generator.count_tokens` is no more
     than an upper bound. `special_tokens` of the tokenizer may not occur in what a judge is shown. `around` is put
     around a judge on the generator.
+
+    `continues_text` is False for the chat endpoint of servers, which gives no probabilities of tokens either.
     """
 
     generator: TextGenerator
@@ -108,3 +110,4 @@ class OpenedGenerator:
     counts_tokens: bool = True
     special_tokens: tuple[str, ...] = ()
     around: Callable[[Judge], Judge] = lambda judge: judge
+    continues_text: bool = True
