@@ -139,13 +139,15 @@ def test_a_fallback_that_is_away_takes_no_score_that_the_judge_gave():
     assert verdict_with(giving(6.0)).scores == (6.0, 6.0)
 
 
-def test_a_reward_server_that_is_away_is_a_status():
+def test_a_reward_server_that_is_away_is_a_status_and_its_cause_is_logged(caplog):
     def away(groups):
         raise RewardServerError("http://127.0.0.1:9", ["g"], 3, "refused")
 
     verdict = MixtureJudge([Part(judge_of(away), "a"), Part(giving(1.0), "b")]).judge(GROUPS)[0]
     assert verdict.parts[0].statuses == (Status.JUDGE_UNREACHABLE,) * 2
     assert verdict.scores == (1.0, 1.0)
+    assert "judge a gave no verdict: reward server http://127.0.0.1:9 gave no reward" in caplog.text
+    assert ": refused; check that it runs" in caplog.text
 
 
 @pytest.mark.parametrize("deadline_s", [None, 120.0])

@@ -95,7 +95,8 @@ class Part:
     def _ask(self, groups: Sequence[Group]) -> list[Verdict]:
         try:
             verdicts = self.judge.judge(groups)
-        except RewardServerError:
+        except RewardServerError as error:
+            logger.warning("judge %s gave no verdict: %s", self.name, error)
             return _unscored(groups, Status.JUDGE_UNREACHABLE)
         if len(verdicts) != len(groups):
             raise ValueError(f"judge {self.name!r} answered {len(verdicts)} verdicts for {len(groups)} groups")
