@@ -91,6 +91,7 @@ READERS = {
         for kind in ("score", "ranking", "ranking_score")
     },
     **{f"parse_sqm {mode}": partial(grammar.parse_sqm, mode=mode) for mode in ("exact", "tolerant", "compat")},
+    "behind_thoughts": grammar.behind_thoughts,
     "reads_as_positions": grammar.reads_as_positions,
     **{
         f"extract_translation {kind}": partial(extraction.extract_translation, extractor_type=kind)
