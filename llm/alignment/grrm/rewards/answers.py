@@ -40,7 +40,8 @@ _BOLD = string.whitespace + "*"  # what ends an answer in bold text
 _HASHES = re.compile(r"####[ \t]*([^\n]+)")
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?")
 _WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|operatorname)\s*\{([^{}]*)\}")
-_SPACING = re.compile(r"\\[,;:! ]|\\(?:left|right|quad|displaystyle)\b|[$\s]+")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,)(?=\d{3}(?!\d))")  # LaTeX's signs between the digits of a number
+_SPACING = re.compile(r"\\[,;:! $]|\\(?:left|right|quad|displaystyle)\b|[$\s]+")
 # A match starts only at the beginning of a run of name characters, or after a role: linear time on runs of hyphens.
 _ROLE = re.compile(
     r"(?:(?<![\w'’-])|(?<=\sknight)|(?<=\sknave))(?:(?!\b[A-Z])[\w'’-])*"
@@ -109,7 +110,7 @@ def gsm8k(solution: str, truth: str) -> RuleResult:
             f"The ground truth {truth[:200]!r} is no number, as gsm8k needs; use the rule math or normalised."
         )
     marked = _HASHES.findall(solution)
-    numbers = _NUMBER.findall(marked[-1] if marked else (final_answer(solution) or ""))
+    numbers = _NUMBER.findall(_THOUSANDS.sub("", marked[-1] if marked else (final_answer(solution) or "")))
     return RuleResult(_is_same(numbers[-1], truth), numbers[-1]) if numbers else RuleResult(False, None)
 
 
@@ -197,7 +198,7 @@ def answer_rule(name: str) -> AnswerRule:
 
 def normalised(answer: str) -> str:
     """The answer without what does not change it: case, blanks, dollar signs, LaTeX's spacing, a full stop."""
-    text = _WRAPPER.sub(r"\1", unicodedata.normalize("NFKC", cap_marks(answer)))
+    text = _THOUSANDS.sub("", _WRAPPER.sub(r"\1", unicodedata.normalize("NFKC", cap_marks(answer))))
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%").replace("−", "-")
     return _SPACING.sub("", text).rstrip(".").casefold()
 
