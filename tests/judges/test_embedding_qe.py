@@ -39,6 +39,12 @@ def test_scores_are_cosines_with_the_source_and_a_copy_scores_ten():
     assert EmbeddingJudge(embedder).judge([]) == []
 
 
+def test_half_a_character_is_embedded_as_a_replacement():
+    embedder = Letters()
+    assert EmbeddingJudge(embedder).judge([group_of(["a\ud83d", "b"], source="a")])[0].scores == (10.0, 0.0)
+    assert "a\ufffd" in embedder.texts
+
+
 def test_an_embedding_that_is_no_number_is_no_score():
     class Broken:
         def query(self, texts):

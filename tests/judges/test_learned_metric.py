@@ -126,6 +126,13 @@ def test_what_cannot_be_opened_is_one_sentence(judge, tmp_path):
         spec_of("comet").read({"batch_size": 0})
 
 
+def test_half_a_character_of_a_translation_is_replaced_and_the_others_are_scored(judge, monkeypatch):
+    comet, asked = judge(), []
+    monkeypatch.setattr(comet.worker, "ask", lambda request, seconds: asked.append(request) or {"scores": [0.1, 0.2]})
+    assert comet.judge([with_reference(["a\ud83d", "b"])])[0].scores == (1.0, 2.0)
+    assert asked[0]["rows"] == [["src", "a\ufffd", "ref"], ["src", "b", "ref"]]
+
+
 def test_a_hung_metric_is_left_out_of_a_mixture(environment):
     comet = {"judge": "comet", "options": {"environment": str(environment)}, "deadline_s": 120}
     mixture = open_mixture(read_sources([{"judge": "chrf"}, comet]))

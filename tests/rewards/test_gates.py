@@ -27,6 +27,7 @@ def task_of(source, src_lang="en", trg_lang="de"):
     ("trg_lang", "text", "passes"),
     [
         ("de", GERMAN, True),
+        ("de", f"{GERMAN} \ud83d", True),
         ("German", GERMAN, True),
         ("de", SOURCE, False),
         ("de", CHINESE, False),

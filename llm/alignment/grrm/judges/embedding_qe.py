@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict, tiers_of
+from grrm.http_client.exchange import clean_text
 from grrm.judges.dedup import dedup_texts, expand_to_duplicates
 from grrm.judges.interface import Judge
 from grrm.judges.spec import JudgeOptions, Process, judge
@@ -68,6 +69,7 @@ def open_embedder() -> Any:
 
 def embedded(texts: Sequence[str], embedder: Any) -> npt.NDArray[np.float32]:
     """Return the embeddings [texts, hidden] of at least one text, of length one."""
+    texts = [*map(clean_text, texts)]
     parts = [texts[start : start + _TEXTS_AT_ONCE] for start in range(0, len(texts), _TEXTS_AT_ONCE)]
-    vectors = [np.asarray(embedder.query(list(part)), np.float32).reshape(len(part), -1) for part in parts]
+    vectors = [np.asarray(embedder.query(part), np.float32).reshape(len(part), -1) for part in parts]
     return np.concatenate(vectors)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grrm.errors import UserError
+from grrm.http_client.exchange import clean_text
 from grrm.rewards.worker import Worker, WorkerFailure
 
 PROGRAM = Path(__file__).parent / "programs" / "metric_program.py"
@@ -108,7 +109,8 @@ class MetricWorker(Worker):
         """One value of the metric per row, order kept, NaN included. Raises WorkerFailure."""
         until = time.monotonic() + deadline_s
         self.start(deadline_s)
-        answer = self.ask({"rows": [list(row) for row in rows]}, until - time.monotonic())
+        clean = [[None if text is None else clean_text(text) for text in row] for row in rows]
+        answer = self.ask({"rows": clean}, until - time.monotonic())
         scores = answer.get("scores")
         if isinstance(scores, list) and len(scores) == len(rows):
             return [float(score) for score in scores]

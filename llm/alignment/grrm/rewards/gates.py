@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 from grrm.errors import UserError, require_known
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.gqm.languages import LANG_NAMES, base_code, language_code
+from grrm.http_client.exchange import clean_text
 from grrm.rewards.text_gates import FormalityGate, LimitGate, PlaceholdersGate, TermsGate, require_number
 
 
@@ -52,7 +53,7 @@ class LanguageGate:
         if target is None or _n_letters(text) < self.min_letters:
             return True
         detector = _detector(frozenset(name for name in (target, source) if name is not None))
-        values = {x.language.name: x.value for x in detector.compute_language_confidence_values(text)}
+        values = {x.language.name: x.value for x in detector.compute_language_confidence_values(clean_text(text))}
         return bool(max(values.values(), default=0.0) - values.get(target, 0.0) <= self.margin)
 
 
