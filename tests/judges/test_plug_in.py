@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 
 import pytest
@@ -81,6 +82,13 @@ def test_a_function_is_a_judge(judge):
 
 def test_an_async_function_is_a_judge(judge):
     assert [verdict.scores for verdict in judge("slowly").judge(GROUPS)] == [(2.0,) * 2, (3.0,) * 3]
+
+
+def test_an_async_function_is_a_judge_in_a_notebook_too(judge):
+    async def cell():
+        return judge("slowly").judge(GROUPS)
+
+    assert asyncio.run(cell())[1].scores == (3.0,) * 3
 
 
 def test_a_file_is_named_by_its_path(tmp_path, judge):

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, TypeA
 
 from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
+from grrm.judges.deadline import in_thread
 from grrm.judges.spec import JudgeOptions, Process, read_options
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,9 @@ class PlugInJudge:
         """One verdict per group, order kept."""
         try:
             answer = self.function(groups, **self.options)
-            verdicts = list(asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer)
+            if inspect.isawaitable(answer):  # in a thread, for the caller may be in an event loop, as notebooks are
+                answer = in_thread(f"judge {self.name}", partial(asyncio.run, _awaited(answer))).result()
+            verdicts = list(answer)
         except (OSError, asyncio.TimeoutError) as error:
             logger.warning("judge %s gave no verdict: %s: %s", self.name, type(error).__name__, error)
             is_late = isinstance(error, TimeoutError | asyncio.TimeoutError)
