@@ -175,6 +175,11 @@ def test_no_score_among_the_most_probable_tokens_is_none() -> None:
     assert expected_scores(DigitModel({}), [WrittenScores("p", "7", tokens, (7.0,), [(0, 1)])]) == [(None,)]
 
 
+def test_a_score_that_begins_with_a_zero_is_not_read_as_zero() -> None:
+    tokens = [TokenChoices("0", logs({"0": 0.9, "1": 0.1})), TokenChoices("8", logs({"8": 1.0}))]
+    assert expected_scores(DigitModel({}), [WrittenScores("p", "08", tokens, (8.0,), [(0, 2)])]) == [(None,)]
+
+
 def test_a_one_that_nobody_follows_up_is_none() -> None:
     tokens = [TokenChoices("7", logs({"7": 0.5, "1": 0.4}))]
     assert expected_scores(TextModel(lambda prompt: TIMEOUT), [WrittenScores("p", "7", tokens, (7.0,), [(0, 1)])]) == [

@@ -134,7 +134,7 @@ def _resolved(seen: _Seen | None, tens: Mapping[str, float | None]) -> float | N
 def _seen(reply: WrittenScores, candidate: int, reading: ScoreReading) -> _Seen | None:
     """Read the token at the score's first digit; None if it cannot be located, or no alternative is a score."""
     span = reply.spans[candidate]
-    if span is None or float(reply.text[slice(*span)]) != reply.scores[candidate]:
+    if span is None or reply.text[slice(*span)] != f"{reply.scores[candidate]:g}":  # also of 08, which begins as 0 does
         return None
     number, before = _token_at(reply.text, reply.tokens, span[0])
     if number is None:
