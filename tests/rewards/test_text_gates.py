@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,6 +80,16 @@ def test_any_text_is_searched(text, term):
 )
 def test_terms(text, share, passes):
     assert TermsGate(share=share).passes(TASK, text) is passes
+
+
+@pytest.mark.parametrize(
+    ("source", "term"), [(" ".join(f"w{k}" for k in range(9000)), "zz{}"), ("aaa " * 16_000, "aaa b{}")]
+)
+def test_a_long_glossary_and_a_long_source_take_little_time(source, term):
+    terms = tuple((term.format(k), ("x",)) for k in range(900))
+    begin_s = time.process_time()
+    assert terms_in(source, terms) == ()
+    assert time.process_time() - begin_s < 5  # once 30 s, of each candidate
 
 
 def test_terms_that_the_source_does_not_have_are_not_asked_for():

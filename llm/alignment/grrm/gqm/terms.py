@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grrm.gqm.chat import CONTROL_TOKENS
@@ -78,19 +79,19 @@ def has_term(text: str, term: str) -> bool:
     Two words are the same up to endings of `SUFFIX` letters. Of a word of n letters in the term at most (n - 3) / 2 are
     its ending, so that "file" is in "files" but not in "film". Scripts without spaces have no endings.
     """
-    return _is_in(_pieces(text), term, SUFFIX)
+    return _Words(text, SUFFIX).have(term)
 
 
 def terms_in(source: str, terms: Terms, suffix: int = SUFFIX) -> Terms:
     """Those of `terms` that occur in `source`."""
-    words = _pieces(source)
-    return tuple(entry for entry in terms if _is_in(words, entry[0], suffix))
+    words = _Words(source, suffix)
+    return tuple(entry for entry in terms if words.have(entry[0]))
 
 
 def missing_terms(terms: Terms, translation: str, suffix: int = SUFFIX) -> list[str]:
     """Those of `terms` none of whose translations occurs in `translation`."""
-    words = _pieces(translation)
-    return [term for term, targets in terms if not any(_is_in(words, target, suffix) for target in targets)]
+    words = _Words(translation, suffix)
+    return [term for term, targets in terms if not any(map(words.have, targets))]
 
 
 def _pieces(text: str) -> list[str]:
@@ -98,16 +99,31 @@ def _pieces(text: str) -> list[str]:
     return _WORD.findall(unicodedata.normalize("NFKC", cap_marks(text)).casefold())
 
 
-def _is_in(words: Sequence[str], term: str, suffix: int) -> bool:
-    sought = _pieces(term)
-    if _UNSPACED.search(term):
-        return "".join(sought) in "".join(words)
-    starts = range(len(words) - len(sought) + 1)
-    return any(all(_is_form(word, words[at + k], suffix) for k, word in enumerate(sought)) for at in starts)
+class _Words:
+    """The words of a text, to be looked up: comparing each with each of a long glossary takes half a minute."""
 
+    def __init__(self, text: str, suffix: int) -> None:
+        words = _pieces(text)
+        self._joined, self._suffix = "".join(words), suffix
+        self._indexes = defaultdict[str, set[int]](set)  # of the words of each stem: what is left of one is an ending
+        for index, word in enumerate(words):
+            for length in range(max(1, len(word) - suffix), len(word) + 1):
+                self._indexes[word[:length]].add(index)
 
-def _is_form(word: str, other: str, suffix: int) -> bool:
-    pairs = enumerate(zip(word, other, strict=False))
-    common = next((at for at, (a, b) in pairs if a != b), min(len(word), len(other)))
-    ending = min(suffix, max(0, (len(word) - _STEM) // 2))
-    return common >= len(word) - ending and len(other) - common <= suffix
+    def have(self, term: str) -> bool:
+        """True where the term's words follow one another; looks first where the rarest of them is."""
+        sought = _pieces(term)
+        if not sought or _UNSPACED.search(term):
+            return "".join(sought) in self._joined
+        of_words = [[self._indexes.get(stem, set()) for stem in self._stems(word)] for word in sought]
+        rarest = min(range(len(sought)), key=lambda k: sum(map(len, of_words[k])))
+        starts = (index - rarest for of_stem in of_words[rarest] for index in of_stem)
+        return any(
+            all(any(start + k in of_stem for of_stem in of_word) for k, of_word in enumerate(of_words))
+            for start in starts
+        )
+
+    def _stems(self, word: str) -> Iterator[str]:
+        """Yield the word without each ending that it may have, itself included."""
+        ending = min(self._suffix, max(0, (len(word) - _STEM) // 2))
+        return (word[:length] for length in range(len(word) - ending, len(word) + 1))
