@@ -104,7 +104,7 @@ def check_tasks(tasks: Iterable[tuple[str, TranslationTask]], check: Callable[[T
 
 
 def _check_texts(group: WireGroup, location: str, max_chars: int) -> None:
-    _check_fields(group, ("source", "src_lang", "trg_lang", "reference"), location, max_chars)
+    _check_fields(group, ("source", "reference"), location, max_chars)
     n_chars = sum(len(text) for term, targets in group.terms.items() for text in (term, *targets))
     if n_chars > max_chars:
         raise _too_long(n_chars, f"{location}.terms", max_chars)

@@ -188,6 +188,7 @@ LONG = "x" * 11
         ("/v1/score", score_body(group("a"), group("b", "1", "2", "3", "4")), 422, "groups[1].candidates"),
         ("/v1/score", score_body(group("a", source=LONG)), 422, "groups[0].source"),
         ("/v1/score", score_body(group("a", reference=LONG)), 422, "groups[0].reference"),
+        ("/v1/score", score_body(group("a", trg_lang="x" * 257)), 422, "groups[0].trg_lang"),
         ("/v1/score", score_body(group("a", terms={"Datei": ["file", "zz"]})), 422, "groups[0].terms"),
         ("/v1/score", score_body(group("a", "x" * 2000)), 413, None),
         ("/", rows_body(2, src=["s", LONG]), 422, "src[1]"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Protocol
 
 from grrm.errors import UserError, require_known
@@ -196,7 +196,7 @@ def _lingua() -> Any:
     return lingua
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _lingua_name(lang: str) -> str | None:
     """Lingua's name of a language, given as a code or a name; None where it has none."""
     codes = {language.name: language.iso_code_639_1.name.lower() for language in _lingua().Language.all()}

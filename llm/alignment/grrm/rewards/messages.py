@@ -20,6 +20,7 @@ from grrm.gqm.terms import MAX_TERMS, read_terms
 from grrm.rewards.mixing import WirePart
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
+Language = Annotated[str, Field(max_length=256)]  # those that were seen are remembered
 # fail_fast: a list's first wrong item ends the check. An error takes more memory than the item that causes it.
 Texts = Annotated[list[str], Field(fail_fast=True)]
 
@@ -61,8 +62,8 @@ class WireGroup(WireModel):
 
     group_id: Identifier
     source: str
-    src_lang: str
-    trg_lang: str
+    src_lang: Language
+    trg_lang: Language
     reference: str | None = None
     context: Annotated[list[WireSegment], Field(max_length=MAX_CONTEXT_SEGMENTS, fail_fast=True)] | None = None
     candidates: Annotated[list[WireCandidate], Field(min_length=1, fail_fast=True)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, FiniteFloat
 
-from grrm.rewards.messages import Texts, WireModel
+from grrm.rewards.messages import Language, Texts, WireModel
 
 
 class RowsRequest(WireModel):
@@ -38,7 +38,7 @@ class RowTask(WireModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
     source: str
-    src_lang: str
-    trg_lang: str
+    src_lang: Language
+    trg_lang: Language
     reference: str | None = None
     terms: Any = None  # what `gqm.terms.read_terms` reads
