@@ -126,6 +126,7 @@ def test_answers_that_do_not_fit_the_groups_are_a_defect(judge, name, message):
     ("name", "message"),
     [
         ("no_such_module:judge", "there is no module 'no_such_module'; put its folder on PYTHONPATH"),
+        ("./my_judges:fixed", r"there is no module '\./my_judges'; .* or give FILE\.py:function"),
         ("grrm.no_such:judge", r"there is no module 'grrm\.no_such'"),
         ("nowhere/judges.py:judge", r"there is no file 'nowhere/judges\.py'"),
         ("my_judges:fixd", "my_judges has no function 'fixd'"),

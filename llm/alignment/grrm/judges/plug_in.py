@@ -95,7 +95,7 @@ def check_plug_in(name: str) -> None:
         return
     try:
         is_there = importlib.util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # of a package that is not there, or a name that cannot be one
+    except (ImportError, ValueError):  # of a package that is not there, or a name that cannot be one
         is_there = False
     if not is_there:
         raise UserError(
