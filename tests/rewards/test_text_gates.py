@@ -171,6 +171,7 @@ def test_formality_takes_words_of_ones_own():
         ({"limit": {"characters": 0}}, "Option 'characters' of a gate is 0; give a number at least 1"),
         ({"formality": {"level": "formel"}}, "unknown level of formality 'formel': did you mean 'formal'"),
         ({"formality": {"words": {"de": "du"}}}, "give a list of words for each language"),
+        ({"formality": {"words": {False: ["du"]}}}, "for each language, 'no' in quotes"),  # no, to YAML
         ({"placeholders": {"tags": True}}, "option of gate 'placeholders' 'tags'"),
     ],
 )

@@ -132,11 +132,13 @@ class FormalityGate:
     def __post_init__(self) -> None:
         require_known("level of formality", str(self.level), ("formal", "informal"))
         are_lists = isinstance(self.words, Mapping) and all(
-            isinstance(own, list) and own and all(isinstance(word, str) and word.strip() for word in own)
-            for own in self.words.values()
+            isinstance(own, list) and own and all(isinstance(word, str) and word.strip() for word in (name, *own))
+            for name, own in self.words.items()
         )
         if not are_lists:
-            raise UserError(f"Option 'words' of a gate is {self.words!r}; give a list of words for each language.")
+            raise UserError(
+                f"Option 'words' of a gate is {self.words!r}; give a list of words for each language, 'no' in quotes."
+            )
 
     def passes(self, task: TranslationTask, text: str) -> bool:
         """See the class."""
