@@ -170,6 +170,15 @@ def test_retry_after_beyond_the_deadline_does_not_end_the_call(start):
     assert len(server.asked) == 2
 
 
+def test_a_server_that_says_an_hour_is_asked_again_where_the_others_are_gone(start, monkeypatch):
+    stop_client_clock(monkeypatch)
+    back = start(status(503, Retry_After="3600"), ok)
+    groups = make_groups(1)
+    with refusing_url() as gone:
+        check_right(groups, client(back.url, gone).score(groups))
+    assert len(back.asked) == 2
+
+
 def test_server_that_says_an_hour_again_and_again_is_asked_until_the_deadline(start, monkeypatch):
     clock = stop_client_clock(monkeypatch)
     server, start_s = start(status(503, Retry_After="3600")), clock.now

@@ -13,6 +13,7 @@ from grrm.errors import UserError
 SUSPECT_S = 60.0  # a server that let a request time out is asked again only where the others rest for longer
 FIRST_PROBE_S = 10.0  # then it is tried out after this long, and after each further time-out twice as late
 LONGEST_PROBE_S = 3600.0
+LONGEST_REST_S = 60.0  # of one of several, whatever it says: it may be the only one that is back
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +64,8 @@ class ServerPool:
     def release(self, server: Server, rest_s: float | None, *, timed_out: bool = False) -> None:
         """End a request; None says that the server answered, a number that it failed and is to rest that long.
 
+        Where there are several it rests LONGEST_REST_S at most.
+
         `timed_out` says that it failed by letting the client wait in vain.
         """
         with self._lock:
@@ -71,7 +74,8 @@ class ServerPool:
             if rest_s is None:
                 server.rest_until, server.is_suspect, server.n_late = 0.0, False, 0
                 return
-            server.rest_until = max(server.rest_until, now + rest_s)
+            longest_s = LONGEST_REST_S if len(self._servers) > 1 else rest_s
+            server.rest_until = max(server.rest_until, now + min(rest_s, longest_s))
             if timed_out and not server.is_suspect:
                 server.is_suspect = True
                 server.n_late += 1
