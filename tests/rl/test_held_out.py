@@ -14,6 +14,7 @@ from support.rolled import TASK
 from grrm.data.dataset import PromptItem
 from grrm.engine.api import Completion, Engine, SamplingParams
 from grrm.errors import UserError
+from grrm.evaluation.held_out_scores import TranslatedPrompt
 from grrm.evaluation.reward_alarm import MIN_REFERENCES, RewardAlarm
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rewards.client import RewardServerError
@@ -23,6 +24,7 @@ from grrm.rl.records import Judged
 from grrm.rl.rollout import RolloutWorker
 from grrm.rl.run import build_held_out
 from grrm.rl.trainer import GroupPolicyTrainer
+from grrm.rl.verdict import read_evaluation, write_evaluation
 
 
 class EchoEngine(Engine):
@@ -223,6 +225,12 @@ def test_a_rank_that_cannot_sample_stops_every_rank():
     for evaluation in evaluations:
         with pytest.raises(UserError, match=r"sampling held-out .* rank 1 \(1 of 2 ranks failed\): no server answers"):
             evaluation.result()
+
+
+def test_an_evaluation_with_line_separators_in_its_texts_is_read_again(tmp_path):
+    prompt = TranslatedPrompt(TASK, ("one\u2028two", None), (1.0, None), (3, 4))
+    write_evaluation(tmp_path, 0, [prompt], [("one\u2028two", "three\x85\x0b\nfour")])
+    assert read_evaluation(tmp_path, 0) == [prompt]
 
 
 def test_training_stops_after_evaluations_without_improvement():

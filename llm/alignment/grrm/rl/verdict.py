@@ -38,7 +38,8 @@ def read_evaluation(output_dir: str | Path, step: int) -> list[TranslatedPrompt]
     if not path.is_file():
         return None
     try:
-        return [_prompt(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+        with path.open(encoding="utf-8") as file:  # not `splitlines`, which cuts at U+2028 in a response as well
+            return [_prompt(json.loads(line)) for line in file]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"'{path}' is damaged ({error}): remove it; the run then ends without a verdict") from error
 
