@@ -30,6 +30,7 @@ from grrm.models.trained_with import read_trained_with
 from grrm.sft import run as sft_run
 from grrm.sft.trainer import RowLoss, SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
+from grrm.training.checkpoints import MARKER
 from grrm.training.supervised_run import SupervisedRun
 
 
@@ -138,6 +139,26 @@ def test_a_held_out_loss_that_is_not_finite_is_one_sentence(
     monkeypatch.setattr(SftTrainer, "_losses", lambda self, items: [RowLoss(float("nan"), 0.0)] * len(items))
     with pytest.raises(UserError, match=r"the held-out loss is nan in step 1: training has diverged, lower"):
         train(overrides)
+
+
+@pytest.mark.parametrize(("steps", "unified"), [("2", "false"), ("3", "true")])
+def test_the_best_checkpoint_of_a_run_that_was_moved_is_the_model_in_the_end(
+    world: TinyWorld, tmp_path: Path, steps: str, unified: str
+) -> None:
+    chosen = {"metric_for_best_model": "loss", "greater_is_better": "true", "load_best_model_at_end": "true"}
+    settings = {"val_size": "4", "evaluation_strategy": "steps", "eval_steps": "1", "save_steps": "1", **chosen}
+    settings |= {"learning_rate": "0.01", "lr_scheduler_type": "constant", "warmup_ratio": "0"}
+    settings |= {"unified_checkpoint": unified, "num_train_epochs": "1", "per_device_train_batch_size": "2"}
+    first = tmp_path / "first"
+    train(sft_settings(world, tmp_path, max_steps="2", output_dir=str(first), **settings))
+    state = json.loads((first / "checkpoint-2/trainer_state.json").read_text())
+    assert state["best_model_checkpoint"] == str(first / "checkpoint-1")
+    (first / MARKER).unlink()
+    before = load_file(first / "model.safetensors")
+    moved = first.rename(tmp_path / "moved")
+    train(sft_settings(world, tmp_path, max_steps=steps, output_dir=str(moved), **settings))
+    after = load_file(moved / "model.safetensors")
+    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 def test_held_out_loss_is_told_by_language_pair() -> None:

@@ -96,6 +96,22 @@ def of_best(metrics: Mapping[str, float] | None, name: str | None) -> Mapping[st
     return None if is_undefined else metrics
 
 
+def best_checkpoint(recorded: str | None, output_dir: str | Path) -> str | None:
+    """The best checkpoint, `recorded` where it was saved; in `output_dir` if the run was moved since, None if lost."""
+    if recorded is None or Path(recorded).is_dir():
+        return recorded
+    moved = Path(output_dir) / Path(recorded).name
+    return str(moved) if moved.is_dir() else None
+
+
+class FindsBest(TrainerCallback):
+    """Looks for the best checkpoint of a resumed run, whose state has the path at which it was saved."""
+
+    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        """Correct the path; without the checkpoint, the next evaluation that is saved is the best."""
+        state.best_model_checkpoint = best_checkpoint(state.best_model_checkpoint, args.output_dir)
+
+
 class LogLastStep(TrainerCallback):
     """Logs the last step although it is no multiple of `logging_steps`."""
 

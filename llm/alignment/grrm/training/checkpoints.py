@@ -26,7 +26,7 @@ from grrm.models.weight_files import drop_other_weights
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
-from grrm.training.callbacks import failures_in_log, of_best
+from grrm.training.callbacks import FindsBest, best_checkpoint, failures_in_log, of_best
 from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
@@ -139,6 +139,7 @@ class MarksCheckpoints:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         trainer: Any = self
+        trainer.add_callback(FindsBest())
         if trainer.args.unified_checkpoint:
             trainer.unified_checkpoint_handler = AnyLayoutHandler(trainer.args)
 
@@ -180,8 +181,8 @@ def load_trained(trainer: Any, checkpoint: Path) -> None:
     """Give the trainer's model the weights of a run that has nothing left to train; they are what is saved next."""
     trainer.state.global_step = read_marker(checkpoint)["step"]
     if trainer.args.load_best_model_at_end:
-        best = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")).get("best_model_checkpoint")
-        if best and Path(best).is_dir():
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        if best := best_checkpoint(state.get("best_model_checkpoint"), trainer.args.output_dir):
             trainer.state.best_model_checkpoint, checkpoint = best, Path(best)
     trainer._load_from_checkpoint(str(checkpoint))
 
