@@ -49,7 +49,7 @@ def test_supervised_epochs_are_trained_and_a_finished_run_is_left_alone(
     assert all((again[name] == after[name]).all() for name in after)
 
 
-def test_a_run_on_other_rows_or_of_another_stage_is_not_gone_on_with(
+def test_a_run_on_other_rows_or_in_another_order_or_of_another_stage_is_not_gone_on_with(
     world: TinyWorld, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overrides = sft_settings(world, tmp_path, save_steps="2")
@@ -57,6 +57,8 @@ def test_a_run_on_other_rows_or_of_another_stage_is_not_gone_on_with(
     capsys.readouterr()
     train([*overrides, "--max_steps", "4"])
     assert f"going on from '{tmp_path / 'out/checkpoint-2'}'" in capsys.readouterr().err
+    told = ends_with_a_sentence(lambda: train([*overrides, "--max_steps", "6", "--seed", "7"]), capsys)
+    assert "checkpoint-4' is of a run with seed 42, and this one has 7, which would skip or repeat rows" in told
     record = tmp_path / "out/checkpoint-4/grrm.json"
     before = record.read_text()
     record.write_text(before.replace('"stage": "sft"', '"stage": "rl"'))

@@ -130,6 +130,7 @@ def training_args(**changes):
         "unified_checkpoint": False,
         "load_sharded_model": False,
         "metric_for_best_model": None,
+        "seed": 3,
     }
     return SimpleNamespace(**{**settings, **changes})
 
@@ -178,7 +179,7 @@ def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
     MarkingTrainer(tmp_path)._save_checkpoint(None)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
     topology = {"data": 1, "sharding": 1, "tensor": 1, "pipeline": 1, "rows_per_step": 8, "unified": False}
-    assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "topology": topology, "generation": 7}
+    assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "seed": 3, "topology": topology, "generation": 7}
 
 
 @pytest.mark.parametrize("name", ["reward", "eval_reward"])

@@ -160,8 +160,8 @@ class MarksCheckpoints:
         if trainer.is_world_process_zero():
             if self.trained_with is not None:
                 write_trained_with(output_dir / f"checkpoint-{step}", self.trained_with)
-            state = {"step": step, "topology": Topology.of(trainer.args).state(), **self.marker_state()}
-            write_marker(output_dir / f"checkpoint-{step}", state)
+            shared = {"step": step, "seed": trainer.args.seed, "topology": Topology.of(trainer.args).state()}
+            write_marker(output_dir / f"checkpoint-{step}", {**shared, **self.marker_state()})
             drop_old_checkpoints(output_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
 
     def _rotate_checkpoints(self, *args: Any, **kwargs: Any) -> None:

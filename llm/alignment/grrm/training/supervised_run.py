@@ -153,7 +153,17 @@ class SupervisedRun(StageRun):
         state = self.find_checkpoint()
         self._done, self._head = state["step"], state.get("head")
         self.check_checkpoint(state, is_trained=self._is_trained)
+        self._check_same_seed(state.get("seed"))
         return True
+
+    def _check_same_seed(self, before: int | None) -> None:
+        """Raises UserError for rows in another order than those before the checkpoint, whose seed is `before`."""
+        if before not in (None, self.args.seed) and not self._is_trained:
+            raise UserError(
+                f"checkpoint '{self.checkpoint}' is of a run with seed {before}, and this one has {self.args.seed}, "
+                "which would skip or repeat rows: set it back, set overwrite_output_dir to start over, or name another "
+                "output_dir"
+            )
 
     def check_same_head(self, head: dict[str, Any]) -> None:
         """Raises UserError where the checkpoint to go on at is of a model with another head."""
