@@ -214,5 +214,5 @@ def test_a_tied_model_is_saved_with_one_head_and_loaded_without_a_warning(
 )
 def test_config_with_a_number_that_no_model_has_is_one_sentence_before_a_network_is_built(tmp_path, key, value):
     (tmp_path / "config.json").write_text(f'{{"model_type": "qwen2", "{key}": {value}}}')
-    with pytest.raises(UserError, match=f"config.json' has {key} .*, which no model has: get the checkpoint's own"):
+    with pytest.raises(UserError, match=f"config.json' has {key} .*, which no model has: correct it, or get the"):
         check_architecture(tmp_path)

@@ -198,7 +198,7 @@ def _with_experts(shape: ModelShape, shared: int, n_experts: int, inner: int, ro
 def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
     """The shape in the mapping of a config.json, with `source` to name in messages.
 
-    Raises UserError for another kind of model, and a size that is missing or no positive whole number.
+    Raises UserError for another kind of model, and a size that is missing, no positive whole number or does not divide.
     """
     kind = config.get("model_type")
     if kind not in MODEL_TYPES:
@@ -228,6 +228,10 @@ def shape_of_config(config: Mapping[str, Any], source: str) -> ModelShape:
         head_dim=size("head_dim") if config.get("head_dim") is not None else None,
         norms_heads=kind == "qwen3",
     )
+    if heads % shape.key_heads:
+        raise UserError(f"{source}: num_key_value_heads {shape.key_heads} does not divide num_attention_heads {heads}")
+    if shape.head_width % 2:
+        raise UserError(f"{source}: heads are {shape.head_width} wide, which rotary embeddings do not halve")
     if kind != "qwen2_moe":
         return shape
     shared, n_experts = size("shared_expert_intermediate_size"), size("num_experts")

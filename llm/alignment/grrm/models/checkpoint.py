@@ -56,21 +56,28 @@ def check_architecture(directory: Path) -> dict[str, Any]:
             f"the model in '{directory}' is of architecture {model_type!r}, which cannot be opened here: "
             f"give a checkpoint of {' or '.join(ARCHITECTURES)}"
         )
-    _check_numbers(config, directory)
-    _check_settings(config, directory)
+    check_settings(config, f"the model in '{directory}'", f"'{directory}/config.json'")
     return config
 
 
-def _check_settings(config: Mapping[str, Any], directory: Path) -> None:
-    """Raises UserError for what PaddleNLP's models would leave out: biases of Llama, a sliding window."""
+def check_settings(config: Mapping[str, Any], model: str, file: str) -> None:
+    """Raise UserError for what no model has, and for what PaddleNLP's models would leave out.
+
+    `model` and the `file` of its `config` are named in the sentence.
+    """
+    _check_numbers(config, file)
     window = config.get("sliding_window") if config.get("use_sliding_window") else None
-    has_window = window and window < config.get("max_position_embeddings", math.inf)
-    is_llama = config["model_type"] == "llama"
-    lost = [name for name in ("attention_bias", "mlp_bias") if is_llama and config.get(name)]
-    if lost := [*lost, *(["use_sliding_window"] if has_window else [])]:
-        raise UserError(
-            f"the model in '{directory}' has {' and '.join(lost)}, which would be left out here: give another model"
-        )
+    is_llama, head_dim = config["model_type"] == "llama", config.get("head_dim")
+    has_own_width = head_dim and head_dim * config.get("num_attention_heads", 0) != config.get("hidden_size")
+    is_lost = {
+        "attention_bias": is_llama and config.get("attention_bias"),
+        "mlp_bias": is_llama and config.get("mlp_bias"),
+        "use_sliding_window": window and window < config.get("max_position_embeddings", math.inf),
+        "hidden_act": config.get("hidden_act") not in (None, "silu"),
+        "head_dim": has_own_width and config["model_type"] != "qwen3",
+    }
+    if lost := [name for name, is_so in is_lost.items() if is_so]:
+        raise UserError(f"{model} has {' and '.join(lost)}, which would be left out here: give another model")
 
 
 # The highest value of each size of a network, far above those of any model: a network is built before weights are read.
@@ -90,7 +97,7 @@ _SIZES = {
 }
 
 
-def _check_numbers(config: Mapping[str, Any], directory: Path) -> None:
+def _check_numbers(config: Mapping[str, Any], file: str) -> None:
     """Raise UserError for a size that no network has, and for a constant that is no finite number above zero."""
     bounds: dict[str, float] = {**_SIZES, "rope_theta": math.inf, "rms_norm_eps": math.inf}
     for key in bounds.keys() & config.keys():
@@ -100,7 +107,7 @@ def _check_numbers(config: Mapping[str, Any], directory: Path) -> None:
         is_number = isinstance(value, int if key in _SIZES else (int, float)) and not isinstance(value, bool)
         if not is_number or not 0 < value <= bounds[key] or value == math.inf:
             raise UserError(
-                f"'{directory}/config.json' has {key} {str(value)[:40]}, which no model has: get the checkpoint's own "
+                f"{file} has {key} {str(value)[:40]}, which no model has: correct it, or get the checkpoint's own "
                 "config.json again"
             )
 
@@ -122,7 +129,7 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
     parameter or do not fit config.json, and rotary embeddings of a kind that PaddleNLP would leave out.
     """
     directory = Path(directory)
-    overrides = rotary_overrides(directory, read_config(directory)) | overrides
+    overrides = rotary_overrides(directory / "config.json", read_config(directory)) | overrides
     files = weight_files(directory)
     model_class = model_class or _paddlenlp_class(directory)
     model_class._keys_to_ignore_on_load_missing = [TIED_HEAD]  # no warning: what is missing is looked for below
@@ -204,8 +211,8 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that make PaddleNLP read the rotary embeddings of a config.json by transformers.
+def rotary_overrides(file: str | Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that make PaddleNLP read the rotary embeddings of `file`, a `config` of transformers.
 
     Version 5 writes `rope_parameters`, which PaddleNLP does not read: it would run the model with its own default of
     `rope_theta`. Of `rope_scaling` it reads Llama 3's and ignores the rest. Raises UserError for a scaling that would
@@ -222,7 +229,7 @@ def rotary_overrides(directory: Path, config: dict[str, Any]) -> dict[str, Any]:
     if kind == "llama3" and is_llama and config.get("rope_scaling"):
         return overrides
     raise UserError(
-        f"'{directory}/config.json' scales rotary embeddings ({kind}) in a way that PaddleNLP would leave out for this "
+        f"'{file}' scales rotary embeddings ({kind}) in a way that PaddleNLP would leave out for this "
         "architecture: use a checkpoint without rope_scaling and rope_parameters other than rope_theta"
     )
 

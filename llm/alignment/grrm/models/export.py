@@ -100,7 +100,8 @@ def export_policy(run: Path, out: Path, card: str = "") -> list[str]:
     from grrm.models.policy import policy_class
     from grrm.models.tokenizer import CONFIG_FILE, load_tokenizer, reply_ends
 
-    config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run), **rotary_overrides(run, raw))
+    rotary = rotary_overrides(run / "config.json", raw)
+    config = policy_class(raw["model_type"]).config_class.from_pretrained(str(run), **rotary)
     with new_folder(out) as folder:
         dtype = _write_weights(files, folder, has_tied_head=bool(config.tie_word_embeddings))
         for file in (*tokenizer_files, *run.glob(RECORD_FILE)):

@@ -10,11 +10,11 @@ from typing import Any
 import paddle
 
 from grrm.config import SFTConfig
-from grrm.config.model_shape import check_divides
+from grrm.config.model_shape import check_divides, shape_of_config
 from grrm.data.dataset import SftItem, read_sft_items
 from grrm.errors import UserError
 from grrm.models.chat_templates import messages_renderer
-from grrm.models.checkpoint import share_rotary_tables
+from grrm.models.checkpoint import check_settings, rotary_overrides, share_rotary_tables
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import policy_class
 from grrm.models.tokenizer import encoder, token_spans
@@ -101,7 +101,10 @@ def build_model(config: SFTConfig, args: TrainingArguments, vocab_size: int) -> 
 
 
 def fresh_model(config_path: str, seed: int, vocab_size: int) -> Any:
-    """An untrained float32 model of the JSON file `config_path`, initialised from `seed`."""
+    """An untrained float32 model of the JSON file `config_path`, initialised from `seed`.
+
+    Raises UserError for a file that describes no model, or one that could not be opened once it is trained.
+    """
     path = Path(config_path)
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
@@ -111,9 +114,11 @@ def fresh_model(config_path: str, seed: int, vocab_size: int) -> Any:
         ) from None
     if not isinstance(settings, dict):
         raise UserError(f"init_from_config '{path}' is not a JSON object: give a model config")
+    cls, settings["vocab_size"] = policy_class(settings.get("model_type", "")), vocab_size
+    check_settings(settings, f"the model of init_from_config '{path}'", f"init_from_config '{path}'")
+    settings["num_key_value_heads"] = shape_of_config(settings, f"init_from_config '{path}'").key_heads
+    settings |= {"dtype": "float32", **rotary_overrides(path, settings)}
     paddle.seed(seed)
-    cls = policy_class(settings.pop("model_type", ""))
-    config = cls.config_class(**{**settings, "vocab_size": vocab_size, "dtype": "float32"})
-    model = cls(config)
+    model = cls(cls.config_class(**{name: value for name, value in settings.items() if name != "model_type"}))
     share_rotary_tables(model)
     return model
