@@ -14,7 +14,7 @@ from support.tiny_models import backbone_folder, draw_groups, flat, reward_model
 
 from grrm.errors import UserError
 from grrm.models.policy import load_policy
-from grrm.models.reward_models import RewardModel, load_reward_model, save_reward_model, with_new_head
+from grrm.models.reward_models import RewardModel, load_reward_model, save_reward_model, take_over_head, with_new_head
 
 __all__ = ["backbone_folder", "reward_model"]  # fixtures
 
@@ -26,6 +26,20 @@ def test_saved_and_loaded_it_gives_the_same_scores(model: RewardModel, tmp_path:
     assert (loaded.kind, loaded.settings()) == (model.kind, model.settings())
     np.testing.assert_allclose(flat(scores(loaded, groups)), flat(scores(model, groups)), atol=1e-6)
     assert load_policy(tmp_path / "saved").config.hidden_size == model.config.hidden_size  # an ordinary checkpoint too
+
+
+def test_a_reward_model_of_the_same_head_goes_on_where_it_was(model: RewardModel, backbone: Path, tmp_path: Path):
+    save_reward_model(model, tmp_path)
+    further = with_new_head(model.kind, load_policy(tmp_path), seed=9, **model.settings())
+    take_over_head(further, backbone)  # of a policy there is none
+    groups = draw_groups(3, 4)
+    assert scores(further, groups) != scores(model, groups)
+    take_over_head(further, tmp_path)
+    assert scores(further, groups) == scores(model, groups)
+    other = "pairwise" if model.kind == "ranker" else "ranker"
+    there = f"holds a reward model \\(reward_model {model.kind}.*cannot go on as another \\(reward_model {other}"
+    with pytest.raises(UserError, match=there):
+        take_over_head(with_new_head(other, load_policy(backbone)), tmp_path)
 
 
 def test_the_value_head_is_in_the_layout_of_llama_factory(backbone: Path, tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from grrm.errors import UserError
 from grrm.models.policy import load_policy
 from grrm.models.reward_models import cast_weights, load_reward_model, score_groups, with_new_head
 from grrm.models.tokenizer import encoder, load_tokenizer
+from grrm.models.trained_with import read_trained_with
 from grrm.reward_model import run as reward_run
 from grrm.training import supervised_run
 from grrm.training.gold_groups import GroupEncoder, read_gold_groups
+from grrm.training.model_setup import load_part
 
 RANKER, PAIRWISE = CONFIGS / "ranker_tiny_argument.yaml", CONFIGS / "rm_tiny_argument.yaml"
 
@@ -106,6 +109,21 @@ def test_trained_model_scores_as_at_its_last_evaluation(world, write_rows, setti
     (told,) = (line for line in metrics_of(tmp_path / "out") if "eval_margin" in line)
     assert told["eval_margin"] == pytest.approx(np.mean(margins), abs=1e-5)
     assert told["eval_pair_accuracy"] == pytest.approx(np.mean(np.array(margins) > 0))
+
+
+def test_a_reward_model_is_trained_further_and_is_no_policy(write_rows, settings, tmp_path):
+    data, still = write_rows(scored_rows(16)), {"learning_rate": "0", "lr_scheduler_type": "constant", "max_steps": "1"}
+    train(RANKER, settings(data, max_steps="2"))
+    chinese = [{**row, "trg_lang": "Chinese"} for row in scored_rows(16)]
+    further = {"model_name_or_path": str(tmp_path / "out"), **still}
+    train(RANKER, settings(write_rows(chinese, "more.jsonl"), output="further", **further))
+    assert largest_difference(tmp_path / "out", tmp_path / "further") == 0
+    before, after = (read_trained_with(tmp_path / folder) for folder in ("out", "further"))
+    assert set(after.language_pairs) == {*before.language_pairs, "en-zh"}
+    assert [file.file for file in after.data] == ["groups.jsonl", "more.jsonl"]
+    args = SimpleNamespace(tensor_parallel_degree=1, layer_settings={})
+    with pytest.raises(UserError, match="holds a reward model, which writes no text: give the folder of a policy"):
+        load_part(str(tmp_path / "out"), args)
 
 
 def test_backbone_has_its_own_learning_rate(world, write_rows, settings, tmp_path):

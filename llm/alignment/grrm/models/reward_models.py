@@ -34,6 +34,7 @@ __all__ = [
     "load_reward_model",
     "save_reward_model",
     "score_groups",
+    "take_over_head",
 ]
 
 KINDS: dict[str, Any] = {"pairwise": PairwiseModel, "ranker": Ranker}
@@ -94,6 +95,30 @@ def fill_value_head(model: PairwiseModel, directory: str | Path) -> None:
     path = checkpoint_folder(directory) / HEAD_FILES["pairwise"]
     if path.is_file():
         _fill_head(model, _read_head(path), path)
+
+
+def take_over_head(model: RewardModel, directory: str | Path) -> None:
+    """Give `model` the head of the reward model in `directory`; nothing where that is a policy.
+
+    Raises UserError for a head of another kind or other settings, and as `load_reward_model`.
+    """
+    folder = checkpoint_folder(directory)
+    if not any((folder / name).is_file() for name in REWARD_MODEL_FILES):
+        return
+    kind, settings = _read_settings(folder)
+    settings.pop(OLDER_KEY, None)
+    own = model.settings()
+    if kind != model.kind or any(own.get(name) != value for name, value in settings.items()):
+        theirs, ours = (_described(*head) for head in ((kind, settings), (model.kind, own)))
+        raise UserError(
+            f"'{directory}' holds a reward model ({theirs}), which cannot go on as another ({ours}): set the keys of "
+            "the argument file as there, or start from a policy"
+        )
+    _fill_head(model, _read_head(folder / HEAD_FILES[kind]), folder / HEAD_FILES[kind])
+
+
+def _described(kind: str, settings: dict[str, Any]) -> str:
+    return ", ".join([f"reward_model {kind}", *(f"{name} {value}" for name, value in settings.items())])
 
 
 def save_reward_model(model: RewardModel, directory: str | Path, weights: Weights | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from grrm.config import RewardModelConfig
 from grrm.models.hub import checkpoint_folder
-from grrm.models.reward_models import cast_weights, save_reward_model, with_new_head
+from grrm.models.reward_models import cast_weights, save_reward_model, take_over_head, with_new_head
 from grrm.models.trained_with import TrainedWith, TrainingFile, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.reward_model.trainer import RewardModelTrainer
@@ -45,15 +45,21 @@ def train(config: RewardModelConfig) -> None:
 def trained_with(
     config: RewardModelConfig, groups: Sequence[GoldGroup], backbone: TrainedWith, own: TrainingFile
 ) -> TrainedWith:
-    """The training record of the model; from that of its backbone, another model, only the files."""
+    """The training record of the model; from that of its backbone, a policy, only the files.
+
+    A reward model that is trained further has its language pairs of before too.
+    """
     pairs = sorted({group.language_pair for group in groups})
-    return TrainedWith(
+    record = TrainedWith(
         chat_template="checkpoint" if all(group.is_chat for group in groups) else config.chat_template,
         prompt_type=None if all(group.is_pair for group in groups) else config.prompt_type,  # a pair brings its own
         context_segments=config.context_segments or None,
         language_pairs=None if UNKNOWN_PAIR in pairs else tuple(pairs),
         data=(*backbone.data, own),
     )
+    if not any(file.stage == "reward" for file in backbone.data):
+        return record
+    return record.model_copy(update={"language_pairs": record.after(backbone).language_pairs})
 
 
 def read_data(config: RewardModelConfig, tokenizer: Any) -> tuple[Sequence[GoldGroup], Sequence[GoldGroup]]:
@@ -72,18 +78,20 @@ def read_data(config: RewardModelConfig, tokenizer: Any) -> tuple[Sequence[GoldG
 
 
 def build_model(config: RewardModelConfig, args: TrainingArguments) -> Any:
-    """A new head on the model in `model_name_or_path`; with a learning rate of 0 that model is frozen.
+    """A new head on the model in `model_name_or_path`, or that of the reward model there.
 
-    Tensor ranks divide the model among them and have a head each, all alike.
+    With a `backbone_learning_rate` of 0 what is below the head is frozen. Tensor ranks divide the model among them and
+    have a head each, all alike.
     """
     model = with_new_head(
         config.reward_model,
-        load_part(config.model_name_or_path, args, dtype="float32"),
+        load_part(config.model_name_or_path, args, dtype="float32", gets_head=True),
         compare=config.compare,
         blocks=config.blocks,
         width=config.width,
         seed=config.seed,
     )
+    take_over_head(model, config.model_name_or_path)
     if weights_dtype(args) != "float32":
         cast_weights(model, weights_dtype(args))
     if config.backbone_learning_rate == 0:

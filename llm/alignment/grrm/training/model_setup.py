@@ -9,7 +9,7 @@ from grrm.config.model_shape import check_divides
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.engine.paddle.policy_engines import DividedEngine, MergedEngine, ReshardedEngine
 from grrm.errors import UserError
-from grrm.models.checkpoint import read_config
+from grrm.models.checkpoint import check_policy, read_config
 from grrm.models.gathered_weights import is_divided, part_of
 from grrm.models.hub import checkpoint_folder
 from grrm.models.lora import has_adapters
@@ -64,14 +64,16 @@ def weights_dtype(args: TrainingArguments) -> str:
     return "bfloat16" if args.bf16 else "float16"
 
 
-def load_part(directory: str, args: TrainingArguments, dtype: str | None = None) -> Any:
+def load_part(directory: str, args: TrainingArguments, dtype: str | None = None, *, gets_head: bool = False) -> Any:
     """The policy in `directory`, or this process's part of it where tensor ranks or stages divide it.
 
     Its type is `dtype`, by default that of `weights_dtype`. Raises UserError for a model whose layers do not divide
-    among them, and as `load_policy`.
+    among them, for a reward model unless this one `gets_head` too, and as `load_policy`.
     """
-    ranks = TensorRanks.of(args)
-    check_divides(directory, read_config(checkpoint_folder(directory)), ranks.size)
+    ranks, folder = TensorRanks.of(args), checkpoint_folder(directory)
+    if not gets_head:
+        check_policy(folder)
+    check_divides(directory, read_config(folder), ranks.size)
     dtype = dtype or weights_dtype(args)
     if args.pipeline_parallel_degree > 1:
         # PaddleNLP's pipelines do not load Hugging Face's files.

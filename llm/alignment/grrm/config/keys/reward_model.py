@@ -19,7 +19,7 @@ class ValueHeadConfig(Section):
     )
     model_name_or_path: str = key(
         None,
-        "folder of the Qwen2, Qwen3 or Llama model to start from",
+        "folder of the Qwen2, Qwen3 or Llama model to start from, or of a reward model to train further",
         names="model",
         required="give the folder of the model to start from",
     )

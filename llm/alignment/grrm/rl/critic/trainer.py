@@ -241,7 +241,7 @@ def build_critic(
         return None
     args = critic_arguments(config, args)
     directory = config.critic_model_name_or_path or config.actor_model_name_or_path
-    model = TokenValueModel(load_part(directory, args))
+    model = TokenValueModel(load_part(directory, args, gets_head=True))
     fill_value_head(model, directory)
     model.head.to(dtype=weights_dtype(args))
     check_fit(tokenizer, model.config, config.max_prompt_len + config.max_dec_len)
