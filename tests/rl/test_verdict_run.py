@@ -141,6 +141,21 @@ def test_a_run_that_starts_over_leaves_no_evaluation_and_no_verdict_of_the_one_b
     assert not list((tmp_path / "held_out").iterdir())
 
 
+def test_a_longer_run_that_evaluates_no_more_does_not_end_with_the_verdict_of_the_shorter_one(
+    world: TinyWorld, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    held = tmp_path / "held.jsonl"
+    held.write_text("".join(world.rl_data.read_text().splitlines(keepends=True)[:12]))
+    output, steps = tmp_path / "out", {"save_steps": "1", "held_out": "0"}
+    train(arguments(world, output, max_steps="1", eval_datasets=str(held), **steps))
+    assert (output / "verdict.json").exists()
+    capfd.readouterr()
+    train(arguments(world, output, max_steps="2", eval_samples="1", **steps))
+    assert "verdict: " not in capfd.readouterr().err
+    assert not (output / "verdict.json").exists()
+    assert (output / "held_out/step000001.jsonl").exists()
+
+
 def test_checkpoints_know_their_prompts_and_data_of_other_prompts_are_refused(world: TinyWorld, tmp_path: Path) -> None:
     output = tmp_path / "out"
     train(arguments(world, output, held_out="0", max_steps="1", save_steps="1"))

@@ -37,7 +37,7 @@ from grrm.rl.rollout import RolloutWorker
 from grrm.rl.rollout_ahead import read_samples
 from grrm.rl.token_scorer import TokenScorer
 from grrm.rl.trainer import GroupPolicyTrainer
-from grrm.rl.verdict import conclude, forget_evaluations, verdict_lines
+from grrm.rl.verdict import conclude, forget_verdict, verdict_lines
 from grrm.tracking.run_record import RunRecord
 from grrm.training.checkpoints import save_final, start_over
 from grrm.training.model_setup import build_engine, check_fit, load_part, load_reference
@@ -108,8 +108,8 @@ def train(config: RLConfig) -> None:
     repeats = repeated_prompts(plan, len(prompts))
     held_out = build_held_out(config, held_out_prompts, sampler, state)
     start_over(args, checkpoint)
-    if checkpoint is None and args.process_index == 0:
-        forget_evaluations(args.output_dir)
+    if args.process_index == 0:
+        forget_verdict(args.output_dir, is_resumed=checkpoint is not None)
     record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
     if repeats:
         record.say(repeats)

@@ -50,7 +50,6 @@ def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, transl
     Without both, or where they do not belong together, there is no verdict and one line that says why. A policy that
     does not translate, but judges or answers, has no references: its rows have the ground truth of a rule.
     """
-    (Path(output_dir) / VERDICT_FILE).unlink(missing_ok=True)  # of an earlier run
     before, after = (read_evaluation(output_dir, step) for step in (0, last_step))
     if before is None or after is None or last_step == 0:
         missing = "before the first step" if before is None else f"after step {last_step}"
@@ -76,11 +75,11 @@ def conclude(output_dir: str | Path, last_step: int, *, has_greedy: bool, transl
     return verdict_lines(output_dir, translates)
 
 
-def forget_evaluations(output_dir: str | Path) -> None:
-    """Remove the evaluations, the verdict and the rejudged groups that an earlier run left in `output_dir`."""
-    folder = Path(output_dir)
-    for name in (VERDICT_FILE, f"{EVALUATIONS}/step*.jsonl", f"{REJUDGED}/*.jsonl"):
-        for path in folder.glob(name):
+def forget_verdict(output_dir: str | Path, *, is_resumed: bool) -> None:
+    """Remove the verdict in `output_dir`; unless that run `is_resumed`, its evaluations and rejudged groups as well."""
+    names = [VERDICT_FILE, *([] if is_resumed else [f"{EVALUATIONS}/step*.jsonl", f"{REJUDGED}/*.jsonl"])]
+    for name in names:
+        for path in Path(output_dir).glob(name):
             path.unlink()
 
 
