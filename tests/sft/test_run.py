@@ -31,6 +31,7 @@ from grrm.sft import run as sft_run
 from grrm.sft.trainer import RowLoss, SftCollator, SftTrainer, held_out_summary
 from grrm.tracking.metrics_log import read_metrics
 from grrm.training.checkpoints import MARKER
+from grrm.training.model_setup import check_same_tokens
 from grrm.training.supervised_run import SupervisedRun
 
 
@@ -276,6 +277,21 @@ def test_a_fresh_model_that_could_not_be_trained_or_opened_later_is_refused(
     (tmp_path / "shape.json").write_text(json.dumps(shape))
     with pytest.raises(UserError, match=sentence):
         sft_run.fresh_model(str(tmp_path / "shape.json"), 1, 90)
+
+
+def test_a_tokenizer_of_another_model_is_refused_and_one_with_more_tokens_is_not(
+    world: TinyWorld, tmp_path: Path
+) -> None:
+    other = shutil.copytree(world.policy, tmp_path / "other")
+    stored = json.loads((other / "tokenizer.json").read_text(encoding="utf-8"))
+    stored["model"]["vocab"] = {token: number + 1 for token, number in stored["model"]["vocab"].items()}
+    (other / "tokenizer.json").write_text(json.dumps(stored), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"the model in '{other}' learned other tokens: 0 of the \d+ that"):
+        train(sft_settings(world, tmp_path, model_name_or_path=str(other)))
+    further = load_tokenizer(world.policy)
+    further.add_tokens(["<one more>"])
+    check_same_tokens(further, str(world.policy))
+    check_same_tokens(further, str(tmp_path))  # where nothing is known
 
 
 def test_a_fresh_model_has_the_rotary_angles_and_heads_of_its_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from grrm.config.keys.rollout import RolloutConfig
@@ -19,6 +20,8 @@ from grrm.models.tokenizer import check_vocabulary
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 
+_SAME = 0.9  # of the tokens, at least, under two tokenizers of one family
+
 
 def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
     """Raises UserError when the model has no row for a token, or no position for a row of `longest` tokens.
@@ -31,6 +34,25 @@ def check_fit(tokenizer: Any, config: Any, longest: int) -> None:
         raise UserError(
             f"rows may have {longest} tokens but the model has only {positions} positions (max_position_embeddings in "
             "its config.json): lower the length limits of the argument file"
+        )
+
+
+def check_same_tokens(tokenizer: Any, directory: str) -> None:
+    """Raises UserError where most tokens of `tokenizer` are others in the tokenizer.json beside the model `directory`.
+
+    A model without one is not checked, nor one whose vocabulary cannot be read, as it need not be.
+    """
+    try:
+        stored = json.loads((checkpoint_folder(directory) / "tokenizer.json").read_text(encoding="utf-8"))
+        learned = dict(stored["model"]["vocab"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    vocabulary = tokenizer.get_vocab()
+    n_same = sum(learned.get(token) == number for token, number in vocabulary.items())
+    if n_same < _SAME * len(vocabulary):
+        raise UserError(
+            f"the model in '{directory}' learned other tokens: {n_same} of the {len(vocabulary)} that it would read "
+            "have the same ids in its tokenizer.json; give a model and a tokenizer that belong together"
         )
 
 

@@ -45,7 +45,7 @@ from grrm.training.checkpoints import (
     start_over,
     train_or_load,
 )
-from grrm.training.model_setup import weights_dtype
+from grrm.training.model_setup import check_same_tokens, weights_dtype
 
 Item = TypeVar("Item")
 SupervisedConfig = SFTConfig | RewardModelConfig | DPOConfig
@@ -131,7 +131,10 @@ class SupervisedRun(StageRun):
     file: TrainingFile
 
     def __init__(self, config: SupervisedConfig) -> None:
-        super().__init__(config, config.tokenizer_name_or_path or config.model_name_or_path or "")
+        tokenizer, model = config.tokenizer_name_or_path, config.model_name_or_path
+        super().__init__(config, tokenizer or model or "")
+        if tokenizer and model and tokenizer != model:
+            check_same_tokens(self.tokenizer, model)
         self._done = 0
         self._head: dict[str, Any] | None = None
 

@@ -28,7 +28,7 @@ from grrm.rl.records import Rolled, Row
 from grrm.rl.token_scorer import PerSample, by_group, prompts_and_responses
 from grrm.training.callbacks import DecaysToFloor, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import claim_output_dir, read_marker, save_final
-from grrm.training.model_setup import check_fit, load_part, weights_dtype
+from grrm.training.model_setup import check_fit, check_same_tokens, load_part, weights_dtype
 from grrm.training.topology import Topology
 
 
@@ -235,12 +235,14 @@ def build_critic(
     """The critic, ready to go on at the run's `checkpoint`; None where the advantage rule needs none.
 
     Its backbone is its own. Its value head is that of its folder, if there is one, else zero. Raises UserError as
-    `load_part`, `fill_value_head`, `check_fit` and `CriticTrainer.open`.
+    `check_same_tokens`, `load_part`, `fill_value_head`, `check_fit` and `CriticTrainer.open`.
     """
     if not ADVANTAGE_RULES[config.advantage_rule].needs_critic:
         return None
     args = critic_arguments(config, args)
     directory = config.critic_model_name_or_path or config.actor_model_name_or_path
+    if directory != config.actor_model_name_or_path:
+        check_same_tokens(tokenizer, directory)
     model = TokenValueModel(load_part(directory, args, gets_head=True))
     fill_value_head(model, directory)
     model.head.to(dtype=weights_dtype(args))
