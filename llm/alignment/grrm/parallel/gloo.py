@@ -4,7 +4,8 @@ Fleet's parallel layers call communication operators that exist for GPUs alone, 
 gloo gets wrong. `support_gloo` gives the operators a second form for tensors of the CPU, in collectives that gloo has,
 every group of gloo a rendezvous of its own, and every message a group of its two ends.
 
-GPUs are not affected. No other module works around gloo's gaps.
+On GPUs the one change is that inputs, which each tensor rank makes alike, are not broadcast. No other module works
+around gloo's gaps.
 """
 
 from __future__ import annotations
