@@ -128,9 +128,11 @@ def test_mistakes_are_found_before_a_model_is_opened(options, message):
         (["a"], ["bc"], None, r"mt_list\[0\] is 'bc'; give a list of texts"),
         (["a", "b"], [["c"], ["d", 3]], None, r"mt_list\[1\] holds 3"),
         (["a"], [None], None, r"mt_list\[0\] is None"),
+        (["a"], [map(str.strip, ["b", "c"])], None, r"mt_list\[0\] is <map .*give a list of texts"),
+        (["a"], iter([["b", "c"]]), None, "mt_list is <list_iterator .*give a list"),
         ([None], [["b"]], None, r"src_list\[0\] is None"),
-        ("ab", [["c"], ["d"]], None, "src_list is the text 'ab'"),
-        (["a"], [["b"]], "c", "references is the text 'c'"),
+        ("ab", [["c"], ["d"]], None, "src_list is 'ab'; give a list"),
+        (["a"], [["b"]], "c", "references is 'c'; give a list"),
         (["a"], [["b"]], [None], r"references\[0\] is None"),
     ],
 )
@@ -138,6 +140,22 @@ def test_what_is_no_text_is_named_with_its_row(sources, candidates, references, 
     judge = "consensus" if references is None else "chrf"
     with pytest.raises(UserError, match=message):
         grrm.rank(None, sources, candidates, "de", "en", judge=judge, references=references)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"src_langs": None}, "None is no language; give its code or name"),
+        ({"trg_langs": ["en", None]}, "None is no language"),
+        ({"contexts": [None, []]}, r"contexts\[0\] is None; give a list of pairs"),
+        ({"contexts": [[], [("a", 1)]]}, r"contexts\[1\] holds \('a', 1\); give pairs"),
+        ({"contexts": "ab"}, "contexts is 'ab'; give a list"),
+    ],
+)
+def test_what_is_no_language_or_context_is_named(changed, message):
+    arguments = {"src_langs": "de", "trg_langs": "en"} | changed
+    with pytest.raises(UserError, match=message):
+        grrm.rank(None, ["a", "b"], [["c", "d"], ["e", "f"]], judge="consensus", **arguments)
 
 
 def test_arrays_of_texts_are_lists_of_texts():

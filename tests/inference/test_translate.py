@@ -123,7 +123,7 @@ def test_mistakes_are_found_before_anything_is_generated(options, error, message
 
 @pytest.mark.parametrize(
     ("sources", "message"),
-    [("abc", "src_list is the text 'abc'; give a list"), (["a", None], r"src_list\[1\] is None; give text")],
+    [("abc", "src_list is 'abc'; give a list"), (["a", None], r"src_list\[1\] is None; give text")],
 )
 def test_what_is_no_list_of_texts_is_refused(sources, message):
     with pytest.raises(UserError, match=message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +38,36 @@ def generator_for(
 
 
 def check_sources(sources: Sequence[object]) -> None:
-    """Raises UserError for a text in the place of a list, and that names the first source which is no text."""
-    if isinstance(sources, str):
-        raise UserError(f"src_list is the text {sources!r}; give a list of texts")
+    """Raises UserError as `check_list`, and that names the first source which is no text."""
+    check_list("src_list", sources)
     for row, source in enumerate(sources):
         if not isinstance(source, str):
             raise UserError(f"src_list[{row}] is {source!r}; give text")
 
 
 def language_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
-    """One language per row; a single one is that of all rows. Raises ValueError for a list of another length."""
-    per_row = [languages] * n_rows if isinstance(languages, str) else list(languages)
+    """One language per row; a single one is that of all rows.
+
+    Raises ValueError for a list of another length, UserError for what is no text.
+    """
+    per_row = list(languages) if is_list(languages) else [languages] * n_rows
     if len(per_row) != n_rows:
         raise ValueError(f"{len(per_row)} languages for {n_rows} rows")
+    for language in per_row:
+        if not isinstance(language, str):
+            raise UserError(f"{language!r} is no language; give its code or name, or a list of one for each source")
     return per_row
+
+
+def is_list(value: object) -> bool:
+    """True for lists, tuples, arrays and columns: not for a text, and not for what can be read once only."""
+    return hasattr(value, "__getitem__") and not isinstance(value, str | bytes | Mapping)
+
+
+def check_list(name: str, value: object) -> None:
+    """Raises UserError where the argument of this name is no list."""
+    if not is_list(value):
+        raise UserError(f"{name} is {value!r}; give a list, with one entry for each source")
 
 
 def batches(n_rows: int, batch_rows: int, progress: Progress | None) -> Iterator[range]:

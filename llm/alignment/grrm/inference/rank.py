@@ -11,7 +11,16 @@ from grrm.engine.openai_wire import served_model
 from grrm.engine.options import SERVER_WAIT_S
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, TranslationTask, Verdict
-from grrm.inference.batch_calls import BATCH_ROWS, Progress, batches, check_sources, generator_for, language_per_row
+from grrm.inference.batch_calls import (
+    BATCH_ROWS,
+    Progress,
+    batches,
+    check_list,
+    check_sources,
+    generator_for,
+    is_list,
+    language_per_row,
+)
 from grrm.inference.reward_scoring import open_reward_judge
 from grrm.judges.interface import Judge
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
@@ -90,6 +99,7 @@ def rank(
         raise UserError(f"judge is {judge!r}; give the name of one, such as 'gqm'")
     check_judge_name(judge)
     check_sources(src_list)
+    check_list("mt_list", mt_list)
     spec, n_rows = spec_of(judge), len(src_list)
     if len(mt_list) != n_rows:
         raise ValueError(f"{len(mt_list)} lists of candidates for {n_rows} sources")
@@ -166,10 +176,10 @@ def group_of(row: int, task: TranslationTask, texts: Sequence[str | None]) -> Gr
     return Group(str(row), task, candidates)
 
 
-def check_texts(candidates: Sequence[object]) -> None:
+def check_texts(candidates: Sequence[Any]) -> None:
     """Raises UserError that names the first row whose candidates are no list of texts."""
     for row, texts in enumerate(candidates):
-        if isinstance(texts, (str, bytes, Mapping)) or not hasattr(texts, "__iter__"):
+        if not is_list(texts):
             raise UserError(f"mt_list[{row}] is {texts!r}; give a list of texts, the candidates of source {row}")
         for text in texts:
             if not (text is None or isinstance(text, str)):
@@ -188,8 +198,7 @@ def references_per_row(spec: JudgeSpec, references: Sequence[str] | None, n_rows
         raise UserError(f"judge {spec.name!r} {reads}: {'give' if references is None else 'leave out'} the argument")
     if references is None:
         return [None] * n_rows
-    if isinstance(references, str):
-        raise UserError(f"references is the text {references!r}; give a list, one reference per source")
+    check_list("references", references)
     if len(references) != n_rows:
         raise ValueError(f"{len(references)} references for {n_rows} sources")
     for row, reference in enumerate(references):
@@ -204,11 +213,15 @@ def contexts_per_row(
     """One per row, None where there are none. Raises ValueError for another number of them, UserError for no texts."""
     if contexts is None:
         return [None] * n_rows
+    check_list("contexts", contexts)
     if len(contexts) != n_rows:
         raise ValueError(f"{len(contexts)} contexts for {n_rows} sources")
     for row, segments in enumerate(contexts):
+        if not is_list(segments):
+            raise UserError(f"contexts[{row}] is {segments!r}; give a list of pairs, [] where none comes before")
         for segment in segments:
-            if not (isinstance(segment, tuple | list) and len(segment) == 2 and isinstance(segment[0], str)):
+            is_pair = isinstance(segment, tuple | list) and len(segment) == 2
+            if not (is_pair and isinstance(segment[0], str) and isinstance(segment[1], str | None)):
                 raise UserError(f"contexts[{row}] holds {segment!r}; give pairs of source and translation")
     return [tuple(ContextSegment(*segment) for segment in segments) for segments in contexts]
 
