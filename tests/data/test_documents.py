@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,11 @@ def test_rows_of_one_segment_are_one_and_a_row_without_a_document_has_no_context
 def test_positions_of_text_and_of_pandas_are_numbers():
     assert located([*segments(0), *segments(1) * 1, segments(9)[0] | {"position": "10"}])[-1][-1] == ("a 1", "T1")
     assert located([*segments(0), segments(1)[0] | {"position": 1.0}])[-1] == [("a 0", "T0")]
+    assert located([*segments(0), segments(1)[0] | {"position": "1.0"}])[-1] == [("a 0", "T0")]
+    assert located([*segments(0), segments(1)[0] | {"document": math.nan, "position": math.nan}])[-1] == []
 
 
-@pytest.mark.parametrize("position", [None, "first", "--5", 1.5, True])
+@pytest.mark.parametrize("position", [None, "first", "--5", 1.5, "1.5", True, math.nan, 1 << 63, "9" * 5000])
 def test_a_document_without_a_position_is_a_sentence(position):
     rows = [*segments(0), segments(1)[0] | {"position": position}]
     with pytest.raises(UserError, match=r"^row 2: document 'a' has .*position.* give every row"):

@@ -9,6 +9,7 @@ whole number that rises through the document and may have gaps.
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,6 +28,8 @@ from grrm.gqm.terms import read_terms, terms_mapping
 
 LOCATION, TERMS = (DOCUMENT, POSITION), "terms"
 CARRIED = (*LOCATION, TERMS)
+_INTEGER = re.compile(r"(-?\d{1,20})(?:\.0*)?")  # 3.0 is written by pandas, where some rows have none
+_LIMIT = 1 << 63  # of positions in parquet files
 Context = tuple[ContextSegment, ...]
 Location = tuple[tuple[str, str], int]  # document and pair of languages, position
 
@@ -143,17 +146,17 @@ def carried(values: tuple[Any, ...], columns: Collection[str]) -> tuple[Any, ...
 def location_of(document: Any = None, position: Any = None) -> tuple[str | None, int | None]:
     """Document and position as text and number; None twice without a document.
 
-    Raises UserError for a document without a position, or with one that is no whole number.
+    Raises UserError for a document without a position, or with one that is no whole number of at most 64 bits.
     """
-    if document is None or document == "":
+    if document is None or document == "" or document != document:  # NaN, which pandas writes for none
         return None, None
     number = position
-    if isinstance(position, str) and position.strip().removeprefix("-").isdecimal():  # of CSV, where all is text
-        number = int(position)
+    if isinstance(position, str) and (match := _INTEGER.fullmatch(position.strip())):  # of CSV, where all is text
+        number = int(match[1])
     if isinstance(position, float) and position.is_integer():  # of pandas, where some rows have none
         number = int(position)
-    if isinstance(number, bool) or not isinstance(number, int):
-        held = "has no position" if position is None else f"has the position {position!r}"
+    if isinstance(number, bool) or not isinstance(number, int) or not -_LIMIT <= number < _LIMIT:
+        held = "has no position" if position is None else f"has the position {repr(position)[:40]}"
         raise UserError(
             f"{DOCUMENT} {document!r} {held}; give every row of a document a whole number in the column {POSITION}, in "
             "the order of the text"
