@@ -156,6 +156,23 @@ def test_half_of_a_character_is_told_with_its_line_or_row(name, joint, noun, tmp
     assert str(half).endswith(rf"{name} {noun} 2 has '\ud83d', half of a character; mend or remove the {noun}")
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("cells", [{}, {"mt_texts": ["a", "b"]}, {"mt_texts": ["a", "b"], "scores": [1, 2]}])
+def test_a_json_file_of_one_object_is_a_row(cells, indent, tmp_path):
+    row = DICTS[0] | cells
+    (tmp_path / "a.json").write_text(json.dumps(row, indent=indent))
+    assert list(open_table(tmp_path / "a.json").read(None)) == [row]
+    (tmp_path / "a.json").write_text(json.dumps({"tags": ["x"], "data": [row, row]}, indent=indent))
+    assert list(open_table(tmp_path / "a.json").read(None)) == [row, row]
+
+
+def test_objects_of_any_depth_are_rows_or_told_with_their_line(tmp_path):
+    lines = ['{"a": "\\u0041", "b": ' + "[" * depth + "]" * depth + "}\n" for depth in range(600, 1100)]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    for number, row in enumerate(open_table(tmp_path / "a.jsonl").read(None), start=1):
+        assert isinstance(row, dict) or f"a.jsonl line {number} " in str(row)
+
+
 def test_a_compressed_memory_is_read_with_every_translation_of_a_unit(tmp_path):
     texts = (("en", "Yes."), ("de", "Ja."), ("de", "Jawohl."))
     variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in texts)

@@ -82,7 +82,10 @@ def _checked_object(value: Any, location: str, noun: str, remedy: str, has_escap
     """`value`, unless it is no object or, where JSON escapes characters, has half of one."""
     if not isinstance(value, dict):
         return RowError(f"{location} is not a JSON object; {remedy}", f"the {noun} is not a JSON object")
-    half = _HALF.search(json.dumps(value, ensure_ascii=False)) if has_escapes else None
+    try:
+        half = _HALF.search(json.dumps(value, ensure_ascii=False)) if has_escapes else None
+    except RecursionError:  # which reading allows some levels more
+        return RowError(f"{location} has values within values too deep to read; {remedy}", f"the {noun} is too deep")
     if half:
         message = f"{location} has {half[0]!r}, half of a character; mend or remove the {noun}"
         return RowError(message, f"the {noun} has half of a character")
@@ -90,7 +93,7 @@ def _checked_object(value: Any, location: str, noun: str, remedy: str, has_escap
 
 
 def json_table(path: Path) -> RowTable:
-    """A list of objects, alone or as the only list in an object; or lines of JSON under this ending."""
+    """A list of objects, alone or as the only one in an object; a single object; or lines of them under this ending."""
     try:
         with open_binary(path) as file:
             content = file.read(_MAX_JSON + 1)
@@ -106,18 +109,21 @@ def json_table(path: Path) -> RowTable:
         if content.lstrip()[:1] == b"{" and "Extra data" in str(error):
             return json_lines_table(path)
         raise UserError(f"{path} is not JSON ({error}); write a list of objects, or an object a line") from error
-    lists = [item for item in value.values() if isinstance(item, list)] if isinstance(value, dict) else [value]
-    if len(lists) != 1 or not isinstance(lists[0], list):
-        if isinstance(value, dict):
-            return json_lines_table(path)  # a single row
+    if not isinstance(value, dict | list):
         raise UserError(f"{path} is not a list of objects; write one, or an object a line")
-    objects, has_escapes = lists[0], "\\u" in text
+    lists = [item for item in value.values() if _has_objects(item)] if isinstance(value, dict) else [value]
+    objects, has_escapes = lists[0] if len(lists) == 1 else [value], "\\u" in text  # else a single row
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
         for number, item in enumerate(objects, start=1):
             yield _checked_object(item, f"{path} row {number}", "row", "write a list of objects", has_escapes)
 
     return RowTable(str(path), _names(rows(None)), rows, len(objects))
+
+
+def _has_objects(value: Any) -> bool:
+    """True for a list of rows, and not for one of texts or scores, which is a cell of a single row."""
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
 
 
 def line_pair_table(source: Path, target: Path | None) -> RowTable:
