@@ -156,6 +156,24 @@ def test_half_of_a_character_is_told_with_its_line_or_row(name, joint, noun, tmp
     assert str(half).endswith(rf"{name} {noun} 2 has '\ud83d', half of a character; mend or remove the {noun}")
 
 
+@pytest.mark.parametrize(
+    ("src_lang", "trg_lang", "texts"),
+    [
+        ("German", "eng", [("Ja.", "Yes.")]),
+        ("deu", None, [("Ja.", "Yes."), ("Ja.", "是。"), ("Ja.", "係。")]),
+        ("de", "zh-CN", [("Ja.", "是。")]),
+        ("de", "Chinese", [("Ja.", "是。"), ("Ja.", "係。")]),
+        ("en-GB", "de", []),
+    ],
+)
+def test_a_memory_is_read_in_languages_by_any_of_their_names(src_lang, trg_lang, texts, tmp_path):
+    unit = (("en-US", "Yes."), ("de-DE", "Ja."), ("zh-CN", "是。"), ("zh-TW", "係。"))
+    variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in unit)
+    (tmp_path / "a.tmx").write_text(f"<tmx><tu>{variants}</tu></tmx>")
+    rows = open_table(tmp_path / "a.tmx", src_lang=src_lang, trg_lang=trg_lang).read(None)
+    assert [(row["src_text"], row["trg_text"]) for row in rows if isinstance(row, dict)] == texts
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("cells", [{}, {"mt_texts": ["a", "b"]}, {"mt_texts": ["a", "b"], "scores": [1, 2]}])
 def test_a_json_file_of_one_object_is_a_row(cells, indent, tmp_path):

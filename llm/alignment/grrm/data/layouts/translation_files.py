@@ -159,8 +159,9 @@ def _text(element: Element | None) -> str | None:
 
 
 def _same(lang: str, other: str) -> bool:
-    """True for tags of a language of which one may say more, as `en-US` does of `en`."""
-    first, second = (tag.lower().replace("_", "-").split("-") for tag in (lang, other))
+    """True for names of a language of which one may say more, as `en-US` does of `en`, `eng` and `English`."""
+    plain = (tag if {*tag} & {*"-_"} else language_code(tag) for tag in (lang, other))
+    first, second = (tag.lower().replace("_", "-").split("-") for tag in plain)
     return first[: len(second)] == second[: len(first)]
 
 
