@@ -157,6 +157,24 @@ def test_half_of_a_character_is_told_with_its_line_or_row(name, joint, noun, tmp
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        '<file><body>{a}<group translate="no">{b}</group>{c}</body></file>',
+        '<file translate="no"><body>{b}</body></file><file><body>{a}{c}</body></file>',
+        '<file translate="no"><unit translate="yes">{a}</unit><unit>{b}</unit><unit translate="yes">{c}</unit></file>',
+    ],
+)
+def test_a_memory_leaves_out_what_is_not_to_be_translated(content, tmp_path):
+    form = "<{0}><source>{1}<mrk translate='no'>!</mrk></source><target>{1}</target></{0}>"
+    tag = "segment" if "<unit" in content else "trans-unit"
+    units = {letter: form.format(tag, letter) for letter in "abc"}
+    (tmp_path / "a.xlf").write_text(f"<xliff>{content.format(**units)}</xliff>")
+    rows = list(open_table(tmp_path / "a.xlf").read(None))
+    assert [row["src_text"] for row in rows if isinstance(row, dict)] == ["a!", "c!"]
+    assert [row.reason for row in rows if not isinstance(row, dict)] == ["the unit is not to be translated"]
+
+
+@pytest.mark.parametrize(
     ("src_lang", "trg_lang", "texts"),
     [
         ("German", "eng", [("Ja.", "Yes.")]),

@@ -54,13 +54,18 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
 def xliff_table(path: Path) -> RowTable:
     """A row for each unit (of XLIFF 2, each segment); one that is not translated yet has None as its translation.
 
-    By its state, too: tools fill such a target with a copy of the source.
+    By its state, too: tools fill such a target with a copy of the source. A unit that is not to be translated, for
+    which they do the same, is an error.
     """
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
         for unit, heads in _units(path):
             src_lang = heads.get("source-language") or heads.get("srcLang")
             trg_lang = heads.get("target-language") or heads.get("trgLang")
+            if heads["translate"] == "no":
+                reason = "the unit is not to be translated"
+                yield RowError(f"{path} unit {unit.get('id', '')!r} has translate='no'; leave it out", reason)
+                continue
             source, target = unit.find("source"), unit.find("target")
             state = unit.get("state") if target is None else target.get("state") or unit.get("state")
             translation = None if state in _UNTRANSLATED else _text(target)
@@ -88,6 +93,7 @@ class _UnitReader:
         self.path, self.heads, self.done, self.depth = path, dict[str, str](), list[tuple[Element, dict[str, str]]](), 0
         self.builder: TreeBuilder | None = None
         self.unit_depth = self.n_characters = 0
+        self.translate = ["yes"]  # of XLIFF: the attribute of each open element, which those within it inherit
         self.parser = expat.ParserCreate(namespace_separator="}")
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -116,6 +122,7 @@ class _UnitReader:
             raise UserError(f"{self.path} has elements {_MAX_DEPTH} deep; it is no translation memory")
         name = name.rpartition("}")[2]
         attributes = {key.rpartition("}")[2]: value for key, value in attributes.items()}
+        self.translate.append(attributes.get("translate", self.translate[-1]))
         if name == "file":  # which does not inherit the languages of the one before
             self.heads = {key: value for key, value in self.heads.items() if key not in _LANGUAGES_OF_FILE}
         if name in _HEADS:
@@ -129,8 +136,9 @@ class _UnitReader:
         if self.builder is not None:
             self.builder.end(name.rpartition("}")[2])
             if self.depth == self.unit_depth:
-                self.done.append((self.builder.close(), self.heads))
+                self.done.append((self.builder.close(), {**self.heads, "translate": self.translate[-1]}))
                 self.builder = None
+        self.translate.pop()
         self.depth -= 1
 
     def _data(self, text: str) -> None:
