@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ from grrm.data.converters.intake import read_usable
 from grrm.data.held_out import hold_out
 from grrm.data.layouts import text_files
 from grrm.data.layouts.opening import open_table
+from grrm.data.layouts.table import RowTable, in_batches
 from grrm.data.layouts.text_files import lines_of
 from grrm.data.layouts.user_rows import COLUMNS, UserRows
 from grrm.data.parquet import iter_raw_rows, read_rows
@@ -412,6 +414,25 @@ def test_a_damaged_file_is_the_users_mistake_at_most(layout, data, tmp_path):
     path.write_bytes(content[:start] + data.draw(st.binary(max_size=9)) + content[end:])
     with contextlib.suppress(UserError):
         list(iter_raw_rows(rows))
+
+
+def test_a_file_that_is_read_whole_does_not_stay_in_memory_with_columns_that_nobody_reads():
+    class Noted(dict):
+        __hash__ = object.__hash__
+
+    alive, numbers = weakref.WeakSet(), []
+
+    def read(_):
+        for number in range(50):
+            row = Noted(a=number, b="x" * 1000)
+            alive.add(row)
+            numbers.append(len(alive))
+            yield row
+
+    table = in_batches(RowTable("rows", ("a", "b"), read), ["a"], 20)
+    assert max(numbers) < 10
+    assert (table.n_rows, table.schema.names) == (50, ["a"])
+    assert [batch.num_rows for batch in table.batches(None)] == [20, 20, 10]
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".json", ".arrow"])

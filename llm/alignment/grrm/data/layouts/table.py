@@ -64,22 +64,26 @@ def in_batches(table: RowTable, columns: Collection[str], rows_per_batch: int) -
     """
     if table.n_rows is not None and table.schema is not None and table.batches is not None:
         return table
-    names = [name for name in table.names if name in columns]
-    rows = list(sound_rows(table, names))
+    cells: dict[str, list[Any]] = {name: [] for name in table.names if name in columns}
+    n_rows = 0
+    for row in sound_rows(table, list(cells)):
+        n_rows += 1
+        for name, of_column in cells.items():
+            of_column.append(row.get(name))
     arrays = {}
-    for name in names:
+    for name, of_column in cells.items():
         try:
-            arrays[name] = pa.array([row.get(name) for row in rows])
+            arrays[name] = pa.array(of_column)
         except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
-            odd = _odd_row([row.get(name) for row in rows])
+            odd = _odd_row(of_column)
             where = f"; look at row {odd}" if odd else "; mend it"
             raise UserError(f"{table.name} has no one type in column {name} ({first_line(error)}){where}") from error
     values = pa.table(arrays)
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        yield from values.select(names if columns is None else columns).to_batches(rows_per_batch)
+        yield from (values if columns is None else values.select(columns)).to_batches(rows_per_batch)
 
-    return replace(table, n_rows=len(rows), schema=values.schema, batches=batches)
+    return replace(table, n_rows=n_rows, schema=values.schema, batches=batches)
 
 
 def _odd_row(values: Sequence[Any]) -> int | None:
