@@ -7,6 +7,7 @@ settings never shows in training what this one holds out.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -133,5 +134,4 @@ def _letters(row: Sequence[Any]) -> set[str]:
 
 
 def _counts(rows: Sequence[Any]) -> dict[str, int]:
-    pairs = [f"{row[2]}-{row[3]}" for row in rows]
-    return {pair: pairs.count(pair) for pair in sorted(set(pairs))}
+    return dict(sorted(Counter(f"{row[2]}-{row[3]}" for row in rows).items()))
