@@ -213,6 +213,17 @@ def test_a_row_whose_context_cannot_be_shown_is_left_out(tmp_path):
     assert [(row.row, row.reason) for row in report.rejected] == [(2, "a segment before it cannot be shown to a judge")]
 
 
+@pytest.mark.parametrize(
+    "convert", [convert_sft_gqm, convert_rl_gqm, convert_pairs_gqm, convert_sft_sqm, convert_rl_sqm]
+)
+def test_rows_none_of_whose_contexts_can_be_shown_are_an_error(tmp_path, convert):
+    rows = judged_segments()[:2]
+    rows[0] |= {"src_text": "hidden\u202etext", "scores": None}
+    rows = write_parquet(tmp_path / "in.parquet", rows)
+    with pytest.raises(UserError, match="no usable row, the first is left out because of: scores is not a list"):
+        convert(rows, tmp_path / "out.parquet", context_segments=1)
+
+
 def encode(text: str) -> list[int]:
     return list(text.encode())
 

@@ -48,7 +48,8 @@ class Intake:
 def with_contexts(intake: Intake, path: Path, n_segments: int) -> tuple[Intake, list[Context | None]]:
     """The rows whose context a judge can be shown, and that context; without `n_segments` all rows, with None each.
 
-    The context is that of all rows of the file, usable or not. Raises UserError as `file_contexts` does.
+    The context is that of all rows of the file, usable or not. Raises UserError as `file_contexts` does, and where no
+    row is left.
     """
     if not n_segments:
         return intake, [None] * intake.table.num_rows
@@ -60,6 +61,8 @@ def with_contexts(intake: Intake, path: Path, n_segments: int) -> tuple[Intake, 
     unsafe = [RejectedRow(number, reason) for number, safe in zip(numbers, is_safe, strict=True) if not safe]
     log_rejected(path, unsafe)
     rejected = sorted((*intake.rejected, *unsafe), key=lambda row: row.row)
+    if not any(is_safe):
+        raise _no_usable_row(path, rejected)
     return Intake(intake.table.filter(pa.array(is_safe)), tuple(rejected)), list(compress(contexts, is_safe))
 
 
@@ -77,9 +80,13 @@ def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | N
     usable = list(_usable_batches(_opened(path, kinds), kinds, row_faults, rejected))
     log_rejected(path, rejected)
     if not any(table.num_rows for table in usable):
-        why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
-        raise UserError(f"{path} has no usable row{why}; mend the file")
+        raise _no_usable_row(path, rejected)
     return Intake(pa.concat_tables(usable).combine_chunks(), tuple(rejected))
+
+
+def _no_usable_row(path: Path, rejected: Sequence[RejectedRow]) -> UserError:
+    why = f", the first is left out because of: {rejected[0].reason}" if rejected else ""
+    return UserError(f"{path} has no usable row{why}; mend the file")
 
 
 def _usable_batches(
