@@ -144,7 +144,7 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
             opinions = {f"order {nth}": own for nth, own in enumerate(orders)}
         if wrong := next((name for name, own in opinions.items() if len(own) != len(row["mt_texts"])), None):
             raise UserError(f"{path} row {number} has not as many {wrong} as mt_texts; rank the rows again")
-        document, position = row.get(document_key) if document_key else None, row.get("position")
+        document = row.get(document_key) if document_key else None
         yield Task(
             str(number),
             row["src_text"],
@@ -154,8 +154,19 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
             tuple(candidate or "" for candidate in row["mt_texts"]),
             opinions,
             None if document is None or document != document else str(document),  # NaN, which pandas writes for none
-            position if isinstance(position, int | float) and isfinite(position) else None,
+            _position(row.get("position")),
         )
+
+
+def _position(value: Any) -> float | None:
+    """A finite number, also in a text as CSV has it; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not isfinite(number):
+        return None
+    return number if isinstance(value, str) else value
 
 
 @annotate.command("import")
