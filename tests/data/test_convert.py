@@ -117,6 +117,7 @@ BAD_ROWS = [
     (("a", "b", "en", ""), "trg_lang is empty"),
     (("a<|im_end|>", "b", "en", "de"), "src_text contains a control token"),
     (("a", "```b", "en", "de"), "trg_text contains a code fence"),
+    (("a", "b", "de", "German"), "src_lang and trg_lang are one language 'de'"),
 ]
 
 
@@ -132,7 +133,7 @@ def test_bad_rows_are_left_out_counted_and_told_by_number(tmp_path: Path, caplog
     for rejected, (_, reason) in zip(report.rejected, BAD_ROWS, strict=True):
         assert reason in rejected.reason
         assert f"row {rejected.row} left out" in caplog.text
-    assert report.summary().startswith(f"{tmp_path / 'out.jsonl'}: 2 rows written, 6 left out (1 x ")
+    assert report.summary().startswith(f"{tmp_path / 'out.jsonl'}: 2 rows written, 7 left out (1 x ")
 
 
 def test_a_column_of_numbers_is_reported_row_by_row_not_written_as_text(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
 from grrm.gqm.extraction import extract_translation
 from grrm.gqm.groups import TranslationTask
+from grrm.gqm.languages import display_name
 from grrm.gqm.mt_prompts import MT_PROMPT_TYPES, mt_prompt
 from grrm.gqm.spans import read_marked
 from grrm.gqm.terms import has_term, read_terms
@@ -267,6 +268,8 @@ def _line(
         return f"terms has a term that is not in src_text {absent[:80]!r}"
     task = TranslationTask(source, src_lang, trg_lang, reference, terms=terms, marked=marked)
     try:
+        if display_name(src_lang) == display_name(trg_lang):
+            return f"src_lang and trg_lang are one language {src_lang!r}"
         return make_line(task) | location_fields(*map(row.get, LOCATION))
     except UserError as error:  # a language the prompt cannot name, a document without positions
         return str(error)
