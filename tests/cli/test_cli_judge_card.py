@@ -327,6 +327,9 @@ def test_mistakes_in_a_test_set(tmp_path):
     assert "wmt 'sys9': did you mean 'sys" in mistake(folder, "--without", "sys9")
     for pair in ("/x", "**", "en-*"):
         assert f"--language-pair {pair} is none; write its languages" in mistake(folder, "--language-pair", pair)
+    write_scores(tmp_path / "other.seg.score", ["x"], np.zeros((12, 1)))
+    named = f"name={tmp_path}/other.seg.score"
+    assert f"--scores {named} has scores of x and none of sys0, sys1" in mistake(folder, "--scores", named)
     rating = folder / "human-scores/en-de.mqm.rater3.seg.rating"
     rating.write_text('sys0\t{"errors": [{"severity": "critical", "category": "Style"}]}\n')
     assert "rater3.seg.rating line 1 is no rating" in mistake(folder)

@@ -192,6 +192,11 @@ def _file_scores(path: Path, gold: HumanGold, score_files: Sequence[str]) -> dic
             continue
         else:
             by_system = metric_scores(path, gold.language_pair, name)
+        if by_system.keys().isdisjoint(gold.systems):
+            raise UserError(
+                f"--scores {assignment} has scores of {', '.join(sorted(by_system)) or 'nothing'} and none of "
+                f"{', '.join(gold.systems)}, the systems of {gold.language_pair}; give these names"
+            )
         scores[name] = scores_of(by_system, gold.systems, len(gold.sources), f"{name} of {gold.language_pair}")
     return scores
 
