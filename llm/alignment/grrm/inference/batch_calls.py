@@ -50,7 +50,7 @@ def language_per_row(languages: str | Sequence[str], n_rows: int) -> list[str]:
 
     Raises ValueError for a list of another length, UserError for what is no text.
     """
-    per_row = list(languages) if is_list(languages) else [languages] * n_rows
+    per_row: list[Any] = list(languages) if is_list(languages) else [languages] * n_rows
     if len(per_row) != n_rows:
         raise ValueError(f"{len(per_row)} languages for {n_rows} rows")
     for language in per_row:
