@@ -115,6 +115,9 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
     assert row["tie_calibrated_accuracy"] == pytest.approx(agreement(gold, mine).tie_calibrated_accuracy)
     assert content["gold"][0]["annotators"] == ["ann", "bob"]
     assert ANNOTATORS in rows_of(content)
+    for twice in rows[6:]:
+        twice["mine"] = ""
+    assert rows_of(card(tmp_path, write_jsonl(path, rows), "--scores", "mine"))["mine"] == row
 
 
 def test_names_and_codes_of_languages_are_one_pair(tmp_path):
@@ -298,6 +301,11 @@ def test_what_a_server_did_not_answer_is_told_with_a_remedy_that_this_command_ha
         (lambda rows: rows[:1], (), "has one system of en-de, s0; a card compares two or more"),
         (lambda rows: [{k: v for k, v in rows[0].items() if k != "gold"}], (), "has no column gold among"),
         (lambda rows: [*rows, {**rows[0], "annotator": "cy", "trg_text": "other"}], (), "in a column segment"),
+        (
+            lambda rows: [*rows, {**rows[0], "annotator": "cy", "mine": 3}],
+            ("--scores", "mine"),
+            "row 13 has another mine",
+        ),
         (lambda rows: [{k: v for k, v in row.items() if k != "lp"} for row in rows], (), "does not say its languages"),
         (lambda rows: rows, ("--without", "s2", "--without", "S3"), "rows.jsonl 'S3': give one of s0, s1, s2"),
         (lambda rows: rows, ("--language-pair", "en-fr"), "has no rows of en-fr"),

@@ -34,6 +34,7 @@ COLUMNS = {
     "trg_lang": ("trg_lang",),
 }
 NEEDED = ("src_text", "trg_text", "system", "gold")
+_ROUNDING = 1e-3  # of a judge that scored one text several times
 _NO_SCORE = ("", "none", "null", "nan", "na")
 
 
@@ -69,7 +70,7 @@ def read_rows(
         gold: the column of people's scores.
         languages: source and target language of rows without columns that say them.
         excluded: systems that do not count.
-        scores: columns that hold the scores of judges.
+        scores: columns that hold the scores of judges, in one row of a translation or in each.
         batches: the texts of an Appraise campaign, whose scores `path` has.
 
     Raises:
@@ -103,7 +104,11 @@ def read_rows(
             )
         segment.gold[system, annotator] = _number(row.get("gold"), "gold", where)
         for name in scores:
-            segment.scores[system, name] = _number(row.get(name), name, where)
+            score = _number(row.get(name), name, where)
+            if math.isnan(score):
+                continue
+            if not math.isclose(segment.scores.setdefault((system, name), score), score, rel_tol=_ROUNDING):
+                raise UserError(f"{where} has another {name} of {system} than an earlier row of it; mend one of them")
     for system in excluded:
         require_known(f"system of {path}", system, sorted(systems))
     if not segments:
