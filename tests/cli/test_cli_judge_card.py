@@ -120,6 +120,20 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
     assert rows_of(card(tmp_path, write_jsonl(path, rows), "--scores", "mine"))["mine"] == row
 
 
+@pytest.mark.parametrize("names", [{"trg_text": "translation"}, {"trg_text": "mt", "src_text": "source"}])
+def test_translations_beside_their_references_are_what_is_judged(tmp_path, names):
+    """As `grrm translate` writes rows, and as files with WMT's columns lp, source and target have them."""
+    rows = plain_rows()
+    expected = card(tmp_path, write_jsonl(tmp_path / "rows.jsonl", rows))["rows"]
+    reference = "target" if "src_text" in names else "trg_text"
+    renamed = [
+        {names.get(name, name): value for name, value in row.items() if name != "reference"}
+        | {reference: row["reference"]}
+        for row in rows
+    ]
+    assert card(tmp_path, write_jsonl(tmp_path / "rows.jsonl", renamed))["rows"] == expected
+
+
 def test_names_and_codes_of_languages_are_one_pair(tmp_path):
     rows = plain_rows()
     for row in rows[6:]:

@@ -22,7 +22,7 @@ from grrm.gqm.languages import language_pair
 # Our names of columns, and what others call them; the first that a file has counts.
 COLUMNS = {
     "src_text": ("src_text", "src", "source"),
-    "trg_text": ("trg_text", "mt", "translation", "target"),
+    "trg_text": ("mt", "translation", "trg_text", "target"),  # `trg_text` beside one of the first is the reference
     "system": ("system", "model"),
     "gold": ("gold", "score"),
     "reference": ("reference", "ref"),
@@ -158,6 +158,8 @@ def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Pa
         yield from pearmut_rows(path, rows) if batches is None else appraise_rows(path, rows)
         return
     named = {name: next((other for other in others if other in table.names), None) for name, others in COLUMNS.items()}
+    if named["trg_text"] != "trg_text" and named["reference"] is None and "trg_text" in table.names:
+        named["reference"] = "trg_text"  # as in what `grrm translate` writes
     named = {**named, **({} if gold is None else {"gold": gold}), **{name: name for name in scores}}
     missing = [name for name in (*NEEDED, *scores) if named[name] not in table.names]
     if missing:
