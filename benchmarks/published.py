@@ -20,6 +20,7 @@ from titles import (
     REAL_JUDGES,
     REAL_POLICIES,
     REAL_SEEDS,
+    REAL_SHORT,
     REAL_WITHOUT_LENGTH,
     STUDIED,
 )
@@ -93,6 +94,11 @@ def real_without_length() -> Lines:
     seed = result("real_policies")["seeds"]["3"]
     records = {"sft": seed["policies"]["sft"]} | seed
     return (_learned(title, records[policy]) for policy, title in REAL_WITHOUT_LENGTH.items())
+
+
+def real_short() -> Lines:
+    policies = result("real_policies")["seeds"]["4"]["policies"]
+    return (_learned(title, policies[policy]) for policy, title in REAL_SHORT.items())
 
 
 def _learned(title: str, record: Mapping[str, Any]) -> Sequence[str]:
@@ -266,6 +272,7 @@ PUBLISHED = (
     Published(REAL_PAGE, "### What policies gain", real_policies),
     Published(REAL_PAGE, "### Two seeds", real_seeds),
     Published(REAL_PAGE, "### Rewards without length", real_without_length),
+    Published(REAL_PAGE, "### After RLVR", real_short),
     Published(REAL_PAGE, "### By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(REAL_PAGE, "### Beside the paper's claims", real_claims),
