@@ -200,9 +200,10 @@ def _wait_for_models(source: JudgeSource, seconds: float) -> None:
 
 
 def wait_until_ready(client: RewardClient, address: str) -> None:
-    """Wait for all servers as long as for an answer; logs a line after a second. Raises UserError if that passes.
+    """Wait for all servers as long as for an answer; logs a line after a second.
 
-    `address` is the key or option with the server's address, for the messages.
+    Raises UserError when that passes, and at once for an answer that will stay the same. `address` is the key or
+    option with the server's address, for the messages.
     """
     timeout_s = client.http.deadline_s
     at_once_s = min(1.0, timeout_s)
