@@ -44,9 +44,10 @@ def real(half: str, seed: str = "1") -> dict[str, Any]:
 
 
 def real_gains(policy: str, decoding: str = "") -> list[dict[str, float]]:
-    """Gains of the pretrained policy over SFT on each of the seeds that have it; see `gain_of`."""
-    seeds = [seed["policies"].get(policy, {}) for seed in result("real_policies")["seeds"].values()]
-    return [gain_of(record["learned"], decoding) for record in seeds if "learned" in record]
+    """Gains of the pretrained policy over SFT on each seed of the common settings that has it; see `gain_of`."""
+    seeds = (seed for seed in result("real_policies")["seeds"].values() if "settings" not in seed)
+    records = (seed["policies"].get(policy, {}) for seed in seeds)
+    return [gain_of(record["learned"], decoding) for record in records if "learned" in record]
 
 
 def spread(figure: Mapping[str, Any] | None, digits: int, scale: float = 1.0) -> str:
