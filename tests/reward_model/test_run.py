@@ -112,7 +112,9 @@ def test_trained_model_scores_as_at_its_last_evaluation(world, write_rows, setti
 
 
 def test_a_reward_model_is_trained_further_and_is_no_policy(write_rows, settings, tmp_path):
-    data, still = write_rows(scored_rows(16)), {"learning_rate": "0", "lr_scheduler_type": "constant", "max_steps": "1"}
+    data = write_rows(scored_rows(16))
+    still = dict.fromkeys(("learning_rate", "backbone_learning_rate"), "0")
+    still |= {"lr_scheduler_type": "constant", "max_steps": "1"}
     train(RANKER, settings(data, max_steps="2"))
     chinese = [{**row, "trg_lang": "Chinese"} for row in scored_rows(16)]
     further = {"model_name_or_path": str(tmp_path / "out"), **still}

@@ -162,9 +162,10 @@ def train(world: TinyWorld, stage: str, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def untrained(train: Train) -> Path:
+def untrained(train: Train, stage: str) -> Path:
     """The weights that each run starts from."""
-    return train("untrained", learning_rate="0")
+    backbone = {"backbone_learning_rate": "0"} if stage == "pairwise" else {}
+    return train("untrained", learning_rate="0", **backbone)
 
 
 @pytest.fixture(scope="module")

@@ -190,6 +190,11 @@ def check_reward_model(config: RewardModelConfig, explicit: Set[str], problems: 
         for name in ("compare", "blocks", "width"):
             if name in explicit and getattr(config, name) != keys_of(RewardModelConfig)[name].default:
                 problems.add(f"{name} is of the ranker; remove the key or set reward_model: ranker.")
+    if config.backbone_learning_rate and not config.learning_rate:
+        problems.add(
+            f"backbone_learning_rate {config.backbone_learning_rate:g} trains nothing beside learning_rate 0, whose "
+            "schedule it follows; raise learning_rate."
+        )
     _check_held_out(config, _REWARD_MODEL_METRICS, problems)
     if "stage3" in config.sharding:
         problems.add_key(

@@ -130,7 +130,7 @@ class RewardModelTrainer(
     def create_optimizer(self, lr_scheduler: Any = None) -> Any:
         """Set up the optimizer; the backbone's weights follow the schedule at their own learning rate."""
         rate = self.config.backbone_learning_rate
-        if self.optimizer is None and rate is not None and self.config.learning_rate:
+        if self.optimizer is None and rate:  # with 0 it is frozen
             for parameter in self.model.backbone.parameters():
                 parameter.optimize_attr["learning_rate"] = rate / self.config.learning_rate
         return super().create_optimizer(lr_scheduler)
