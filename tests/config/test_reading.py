@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,9 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.argument_files import typed_values
 
 from grrm import small_files
-from grrm.config import RLConfig
+from grrm.config import RLConfig, SFTConfig
 from grrm.config.key import keys_of
 from grrm.config.load import parse_overrides, read_yaml
 from grrm.config.values import convert
@@ -53,6 +56,14 @@ def test_numbers_are_numbers(tmp_path):
     path = tmp_path / "X.yaml"
     path.write_text("a: [0, -7, +5, 1.5, .5, 5., 1.0e-5, .inf]\n")
     assert read_yaml(path) == {"a": [0, -7, 5, 1.5, 0.5, 5.0, 1e-5, float("inf")]}
+
+
+def test_a_number_is_its_text_where_a_key_takes_text(tmp_path):
+    path = tmp_path / "X.yaml"
+    path.write_text("run_name: 1.10\nlora_target_modules: [5., a]\nlearning_rate: 1.0e-5\n")
+    values = typed_values(SFTConfig, read_yaml(path))
+    assert values == {"run_name": "1.10", "lora_target_modules": ["5.", "a"], "learning_rate": 1e-5}
+    assert json.dumps(copy.deepcopy(read_yaml(path)["run_name"])) == "1.1"
 
 
 def test_a_mapping_is_merged_into_others(tmp_path):

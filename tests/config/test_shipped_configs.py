@@ -251,7 +251,7 @@ def test_overrides_are_written_as_they_are_read(tmp_path):
     assert (values["output_dir"], values["actor_model_name_or_path"], values["seed"]) == ("a # b: c", "yes", 7)
     assert values["global_mini_batch_size"] == 64
     assert "mini_batch_size" not in values
-    for number, text in enumerate(("2026-11-29", "010", "1:30", "1_000", "yes", "1e-5", "0.5", "[a, b]", "null")):
+    for number, text in enumerate(("2026-11-29", "010", "1:30", "1_000", "yes", "1e-5", "1.10", "[a, b]", "null")):
         planned = tmp_path / f"{number}.yaml"
         write_planned(recipe, Machine(8, 80 << 30, model="Qwen2.5-7B"), planned, ["--run_name", text])
         assert str(read_yaml(planned)["run_name"]) == {"[a, b]": "['a', 'b']", "null": "None"}.get(text, text)

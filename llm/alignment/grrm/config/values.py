@@ -130,6 +130,25 @@ class UniqueKeys(yaml.SafeLoader):
         super().flatten_mapping(node)
 
 
+class _AsWritten(float):
+    """A number that is its own text where a key takes text: the name 1.10 is not 1.1. Its copies are plain numbers."""
+
+    text = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        return float, (float(self),)
+
+
+def _number(loader: UniqueKeys, node: yaml.ScalarNode) -> float:
+    number = _AsWritten(loader.construct_yaml_float(node))
+    number.text = node.value
+    return number
+
+
+UniqueKeys.add_constructor("tag:yaml.org,2002:float", _number)
 for tag, form in _NUMBERS.items():
     UniqueKeys.add_implicit_resolver(tag, re.compile(form), list("-+.0123456789"))
 
