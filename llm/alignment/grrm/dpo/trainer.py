@@ -15,7 +15,7 @@ from grrm.paddlenlp_api.preference import DPOTrainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import LogLastStep, OptimizesTrainable, StopReadTimer, StopsAtDivergence
+from grrm.training.callbacks import OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.records import KeepsRecords
@@ -88,7 +88,6 @@ class PairTrainer(
             train_dataset=range(len(pairs)),  # a batch is laid out when it is trained on
             dpo_config=DPOSettings.of(config),
             disable_dropout=False,
-            callbacks=[LogLastStep(), StopReadTimer()],
             **kwargs,
         )
         self.config, self.pairs, self.held_out = config, pairs, held_out

@@ -20,7 +20,7 @@ from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.loss import count_pairs, group_loss
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import LogLastStep, OptimizesTrainable, StopReadTimer, StopsAtDivergence
+from grrm.training.callbacks import OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
 from grrm.training.records import KeepsRecords
@@ -116,7 +116,6 @@ class RewardModelTrainer(
         super().__init__(
             train_dataset=range(len(groups)),  # a batch is laid out when it is trained on
             data_collator=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
-            callbacks=[LogLastStep(), StopReadTimer()],
             **kwargs,
         )
         self.config, self.groups, self.held_out = config, groups, held_out

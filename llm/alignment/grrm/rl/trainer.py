@@ -28,7 +28,7 @@ from grrm.rl.records import Row
 from grrm.rl.rollout_ahead import write_samples
 from grrm.rl.verdict import write_evaluation
 from grrm.tracking.run_record import RunRecord
-from grrm.training.callbacks import DecaysToFloor, LogLastStep, OptimizesTrainable, StopReadTimer, StopsAtDivergence
+from grrm.training.callbacks import DecaysToFloor, OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.pipeline_steps import PipelineSteps
 from grrm.training.records import MetersTokens
@@ -79,7 +79,7 @@ class GroupPolicyTrainer(
         held_out: HeldOut | None = None,
         stopper: StopWhenNoBetter | None = None,
     ) -> None:
-        callbacks = [LogLastStep(), StopReadTimer(), *([] if stopper is None else [stopper])]
+        callbacks = [] if stopper is None else [stopper]
         prompts: Any = maker.sampler.prompts
         super().__init__(model=model, args=args, train_dataset=prompts, tokenizer=tokenizer, callbacks=callbacks)
         self.config, self.plan, self.ranks = maker.sampler.config, maker.sampler.plan, maker.sampler.ranks

@@ -22,7 +22,7 @@ from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import LogLastStep, OptimizesTrainable, StopReadTimer, StopsAtDivergence
+from grrm.training.callbacks import OptimizesTrainable, StopsAtDivergence
 from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.pipeline_steps import PipelineSteps
@@ -79,7 +79,7 @@ class SftTrainer(
         shuffle: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(callbacks=[LogLastStep(), StopReadTimer()], **kwargs)
+        super().__init__(**kwargs)
         self.metrics_log, self.progress, self.held_out, self.shuffle = metrics_log, progress, held_out, shuffle
 
     def count(self, inputs: Mapping[str, Any]) -> Counts:

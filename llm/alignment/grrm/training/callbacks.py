@@ -137,6 +137,8 @@ class StopReadTimer(TrainerCallback):
             timer.stop()
 
 
+CALLBACKS = (FindsBest, LogLastStep, StopReadTimer)  # of every stage
+
 FILE_NAME = "trainer.log"
 
 

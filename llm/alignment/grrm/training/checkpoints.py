@@ -26,7 +26,7 @@ from grrm.models.weight_files import drop_other_weights
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
-from grrm.training.callbacks import FindsBest, best_checkpoint, failures_in_log, of_best
+from grrm.training.callbacks import CALLBACKS, best_checkpoint, failures_in_log, of_best
 from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
@@ -131,7 +131,7 @@ class MarksCheckpoints:
 
     Older checkpoints are deleted after that. Trainer deletes them before, so that a run stopped in between would have
     nothing to resume from, and with a single process not at all. Unified checkpoints are loaded by `AnyLayoutHandler`.
-    `trained_with` is written beside the weights; None where the model writes it itself.
+    `trained_with` is written beside the weights; None where the model writes it itself. It brings `CALLBACKS` too.
     """
 
     trained_with: TrainedWith | None = None
@@ -139,7 +139,8 @@ class MarksCheckpoints:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         trainer: Any = self
-        trainer.add_callback(FindsBest())
+        for callback in CALLBACKS:
+            trainer.add_callback(callback())
         if trainer.args.unified_checkpoint:
             trainer.unified_checkpoint_handler = AnyLayoutHandler(trainer.args)
 
