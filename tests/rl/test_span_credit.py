@@ -27,7 +27,7 @@ from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.group_filter import informative_groups
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.replay import replay
-from grrm.rl.reward_stage import RewardStage, reward
+from grrm.rl.reward_stage import RewardStage, reward, shaping_config
 from grrm.rl.span_credit import SpanCredit
 from grrm.tracking.rollout_dump import ROLLOUTS, read_rollouts
 
@@ -147,14 +147,15 @@ def test_severities_are_logged_as_a_measure_of_the_marked_responses(tokenizer):
     assert measure[1] == 0.0 < measure[0]
 
 
-@pytest.mark.parametrize("reads_spans", [True, False])
-def test_a_group_of_equal_scores_has_a_signal_where_the_rule_reads_its_error_spans(tokenizer, reads_spans):
+@pytest.mark.parametrize(("reads_spans", "weight"), [(True, 0.1), (True, 0.0), (False, 0.1)])
+def test_a_group_of_equal_scores_has_a_signal_where_the_rule_weighs_its_error_spans(tokenizer, reads_spans, weight):
+    shaping = shaping_config(config_of(**SPANS, reward_judge="spans", span_weight=str(weight)))
     rolled = rolled_texts(tokenizer, ["two cats", "two dogs"])
     spans = ([ErrorSpan(4, 8, "major")], [ErrorSpan(0, 3, "major")])
-    for verdict, has_signal in ((marked(*spans), reads_spans), (marked([], []), False)):
+    for verdict, has_signal in ((marked(*spans), reads_spans and weight > 0), (marked([], []), False)):
         judge = SimpleNamespace(name="j", judge=lambda groups, verdict=verdict: [verdict])
         credit = SpanCredit(sampled_spans(tokenizer), WEIGHTS, "j") if reads_spans else None
-        (scored,) = reward(RewardStage(judge, ShapingConfig(), FailurePolicy(), credit), [rolled])
+        (scored,) = reward(RewardStage(judge, shaping, FailurePolicy(), credit), [rolled])
         assert informative_groups([scored.shaped], rollout_n=2) == [0] * has_signal
 
 

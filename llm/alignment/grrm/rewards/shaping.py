@@ -51,13 +51,14 @@ class ShapingConfig:
 
     Every response pays for its own length, copies of a translation too. With `unscored_pay_length` the penalty is
     subtracted from the fixed reward too, as in DAPO: otherwise a response cut off at the limit may earn more than one
-    just below.
+    just below. `spans_count` says that error spans lower the advantages of their tokens.
     """
 
     score_scale_factor: float = 0.1
     default_reward: float = 0.0
     overlong: OverlongConfig | None = None
     unscored_pay_length: bool = False
+    spans_count: bool = True
 
 
 @dataclass(frozen=True, slots=True)

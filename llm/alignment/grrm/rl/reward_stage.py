@@ -35,7 +35,11 @@ def shaping_config(config: RLConfig) -> ShapingConfig:
         capped=config.overlong_penalty_capped,
     )
     return ShapingConfig(
-        config.score_scale_factor, config.default_reward, overlong, unscored_pay_length=config.use_rule_reward
+        config.score_scale_factor,
+        config.default_reward,
+        overlong,
+        unscored_pay_length=config.use_rule_reward,
+        spans_count=config.span_weight > 0,
     )
 
 
@@ -53,7 +57,8 @@ class Rewarder(ABC):
         """The rewards of a judged group. Raises RewardFailure when the failure policy says abort."""
         if judged.verdict is not None:
             shaped = shape_rewards(judged.rolled.group, judged.verdict, self.shaping, self.policy)
-            rows = zip(shaped.rewards, judged.severities or (), strict=False)
+            severities = judged.severities if self.shaping.spans_count else None
+            rows = zip(shaped.rewards, severities or (), strict=False)
             return replace(shaped, has_errors=any(reward is not None and row_T.any() for reward, row_T in rows))
         sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
         penalties = tuple(overlong_penalty(candidate.n_tokens, self.shaping.overlong) for candidate in candidates)
