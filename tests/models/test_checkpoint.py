@@ -88,9 +88,11 @@ def test_rotary_base_is_read_where_transformers_5_writes_it(model, tmp_path):
         ("qwen2", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}}),
         ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "rope_theta": 5e5}}),
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}),
+        ("llama", {"rope_scaling": {"type": "linear"}}),
+        ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}),
     ],
 )
-def test_scaled_rotary_embeddings_that_would_be_left_out_are_refused(tmp_path, model_type, given):
+def test_scaled_rotary_embeddings_that_would_be_left_out_or_lack_a_number_are_refused(tmp_path, model_type, given):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **given}))
     with pytest.raises(UserError, match="scales rotary embeddings"):
         PaddleEngine.from_pretrained(tmp_path)
@@ -128,7 +130,8 @@ def test_scaling_that_llama_knows_reaches_it():
     linear = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6}
     found = rotary_overrides(Path(), {"model_type": "llama", "rope_parameters": linear})
     assert found == {"rope_theta": 1e6, "rope_scaling_type": "linear", "rope_scaling_factor": 2.0}
-    three = {"rope_type": "llama3", "factor": 8.0}
+    three = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    three["original_max_position_embeddings"] = 8192
     assert rotary_overrides(Path(), {"model_type": "llama", "rope_scaling": three, "rope_theta": 5e5}) == {}
 
 

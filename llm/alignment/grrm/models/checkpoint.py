@@ -216,7 +216,7 @@ def rotary_overrides(file: str | Path, config: dict[str, Any]) -> dict[str, Any]
 
     Version 5 writes `rope_parameters`, which PaddleNLP does not read: it would run the model with its own default of
     `rope_theta`. Of `rope_scaling` it reads Llama 3's and ignores the rest. Raises UserError for a scaling that would
-    be left out.
+    be left out, or that lacks a number.
     """
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type")) or "default"
@@ -225,13 +225,23 @@ def rotary_overrides(file: str | Path, config: dict[str, Any]) -> dict[str, Any]
     if kind == "default" and not any(isinstance(value, dict) for value in rope.values()):
         return overrides
     if kind == "linear" and is_llama:
+        _check_scaling(file, rope, ("factor",))
         return overrides | {"rope_scaling_type": "linear", "rope_scaling_factor": rope["factor"]}
     if kind == "llama3" and is_llama and config.get("rope_scaling"):
+        _check_scaling(file, config["rope_scaling"], _LLAMA3)
         return overrides
     raise UserError(
         f"'{file}' scales rotary embeddings ({kind}) in a way that PaddleNLP would leave out for this "
         "architecture: use a checkpoint without rope_scaling and rope_parameters other than rope_theta"
     )
+
+
+_LLAMA3 = ("rope_type", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+
+
+def _check_scaling(file: str | Path, scaling: Mapping[str, Any], names: Iterable[str]) -> None:
+    if absent := [name for name in names if name not in scaling]:
+        raise UserError(f"'{file}' scales rotary embeddings without {', '.join(absent)}: add it as the model's has it")
 
 
 def missing_parameters(needed: Iterable[str], stored: Iterable[str], has_tied_head: bool) -> list[str]:
