@@ -60,6 +60,11 @@ def check_common(config: StageConfig, problems: Problems) -> None:
         )
     if config.lr_scheduler_type == "polynomial" and config.lr_end >= config.learning_rate:
         problems.add(f"lr_end {config.lr_end:g} must be below learning_rate {config.learning_rate:g}; lower it.")
+    if 0 < config.max_steps < config.warmup_steps:
+        problems.notice(
+            f"warmup_steps {config.warmup_steps} is above max_steps {config.max_steps}: the run ends before the "
+            "learning rate reaches learning_rate."
+        )
     for option, why in _REFUSED_OPTIONS.items():
         if option in (config.unified_checkpoint_config or ""):
             problems.add(f"unified_checkpoint_config {option} is not supported: {why}.")

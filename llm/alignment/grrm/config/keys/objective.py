@@ -43,7 +43,9 @@ class PolicyLossConfig(Section):
         ge=0,
         le=10**6,
     )
-    kl_type: KlType = key("k3", "estimator of the KL loss; with + the gradient is that of k2")
+    kl_type: KlType = key(
+        "k3", "estimator of the KL loss; with + the gradient is that of k2; that of abs is a sign, noise at the start"
+    )
     entropy_coeff: float = key(0.0, "weight of the entropy bonus", ge=-(10**6), le=10**6)
     sft_coeff: float = key(
         0.0, "weight of the advantage-weighted likelihood of better-than-average samples", ge=0, le=10**6

@@ -104,7 +104,7 @@ class RewardShapingConfig(Section):
 
     title: ClassVar[str] = "Shaping of rewards"
 
-    score_scale_factor: float = key(0.1, "factor from score to reward")
+    score_scale_factor: float = key(0.1, "factor from score to reward", gt=0, le=10**6)
     default_reward: float = key(0.0, "fixed reward of the action penalty")
     extractor_type: Literal["line", "oneline", "codeblock", "none"] = key(
         "line", "how the translation is extracted from a response"
