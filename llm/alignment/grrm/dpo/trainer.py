@@ -13,13 +13,9 @@ from grrm.models.packing import pack_rows
 from grrm.models.token_scores import score_hidden
 from grrm.paddlenlp_api.preference import DPOTrainer
 from grrm.parallel.data_ranks import DataRanks
-from grrm.tracking.console import StepProgress
-from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import OptimizesTrainable, StopsAtDivergence
-from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
-from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss, total_counts
+from grrm.training.step_normalised_loss import Counts, total_counts
+from grrm.training.supervised_trainer import SupervisedTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +53,7 @@ class PairScores:
         return self.policy_R[0::2], self.policy_R[1::2], self.ref_R[0::2], self.ref_R[1::2]
 
 
-class PairTrainer(
-    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, DPOTrainer
-):
+class PairTrainer(SupervisedTrainer, DPOTrainer):
     """Trains a policy on preference pairs; loss and metrics are those of `paddlenlp.trl`.
 
     For a pair with the chosen response c and the rejected one r, log-probabilities of whole responses under the policy
@@ -73,26 +67,16 @@ class PairTrainer(
     mean over responses first.) With the loss "ipo" log-probabilities are means over a response's tokens.
     """
 
-    def __init__(
-        self,
-        *,
-        config: DPOConfig,
-        pairs: Sequence[GoldGroup],
-        held_out: Sequence[GoldGroup],
-        metrics_log: MetricsLog | None,
-        progress: StepProgress | None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, config: DPOConfig, pairs: Sequence[GoldGroup], **kwargs: Any) -> None:
         super().__init__(
             data_collator=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
             train_dataset=range(len(pairs)),  # a batch is laid out when it is trained on
             dpo_config=DPOSettings.of(config),
             disable_dropout=False,
+            shuffle=config.dataloader_shuffle,
             **kwargs,
         )
-        self.config, self.pairs, self.held_out = config, pairs, held_out
-        self.shuffle = config.dataloader_shuffle
-        self.metrics_log, self.progress = metrics_log, progress
+        self.pairs = pairs
         self._metrics: list[dict[str, paddle.Tensor]] = []
 
     def _wrap_ref_model(self, model: Any) -> Any:
@@ -178,7 +162,7 @@ class PairTrainer(
         super().log(logs, **kwargs)
 
     @paddle.no_grad()
-    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Loss, accuracy and margin of the held-out pairs, which are divided among the ranks. A collective.
 
         `eval_pair_accuracy` is the share of pairs whose chosen response has become more likely, against the reference,

@@ -18,13 +18,9 @@ from grrm.evaluation.ranking import JudgedGroup, both_scores, score_ranking
 from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.loss import count_pairs, group_loss
-from grrm.tracking.console import StepProgress
-from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import OptimizesTrainable, StopsAtDivergence
-from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import GoldGroup
-from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
+from grrm.training.step_normalised_loss import Counts
+from grrm.training.supervised_trainer import SupervisedTrainer
 
 # Units of the loss: a margin of 3 is odds of 20 to 1 that the pair is in order.
 MARGIN_EDGES = tuple(0.5 * step for step in range(-6, 7))
@@ -94,33 +90,19 @@ def _as_list(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.mean, interval.low, interval.high]
 
 
-class RewardModelTrainer(
-    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, Trainer
-):
-    """Trains a `RewardModel` on groups; logs to `metrics.jsonl`, and on rank 0 to the console.
-
-    `head` says what head the model has; checkpoints record it.
-    """
+class RewardModelTrainer(SupervisedTrainer, Trainer):
+    """Trains a `RewardModel` on groups. `head` says what head the model has; checkpoints record it."""
 
     def __init__(
-        self,
-        *,
-        head: dict[str, Any],
-        config: RewardModelConfig,
-        groups: Sequence[GoldGroup],
-        held_out: Sequence[GoldGroup],
-        metrics_log: MetricsLog | None,
-        progress: StepProgress | None,
-        **kwargs: Any,
+        self, *, head: dict[str, Any], config: RewardModelConfig, groups: Sequence[GoldGroup], **kwargs: Any
     ) -> None:
         super().__init__(
             train_dataset=range(len(groups)),  # a batch is laid out when it is trained on
             data_collator=lambda numbers: {"numbers": paddle.to_tensor(numbers)},
+            shuffle=config.dataloader_shuffle,
             **kwargs,
         )
-        self.config, self.groups, self.held_out = config, groups, held_out
-        self.shuffle = config.dataloader_shuffle
-        self.metrics_log, self.progress, self.head = metrics_log, progress, head
+        self.config, self.groups, self.head = config, groups, head
 
     def marker_state(self) -> dict[str, Any]:
         """The head that a checkpoint fits."""
@@ -154,7 +136,7 @@ class RewardModelTrainer(
             weight = 0.2 if self.config.reward_model == "ranker" and not groups[0].is_pair else 0.0
         return group_loss(outputs, [group.gold for group in groups], denominators, squared_weight=weight)
 
-    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Score the held-out groups, which are divided among the ranks; see `held_out`. A collective."""
         ranks = DataRanks.of(self.args)
         own, loss = self._judge(ranks.share_of(self.held_out))

@@ -150,7 +150,7 @@ class GroupPolicyTrainer(
         """The packed rows."""
         return dict(inputs["batch"].tokens.model_inputs())
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any]) -> paddle.Tensor:
         """This micro-batch's part of the mini-batch loss, scaled so that Trainer's averages sum the parts.
 
         Trainer divides by the accumulation steps and averages gradients over data ranks, while the parts are already
@@ -167,10 +167,9 @@ class GroupPolicyTrainer(
             entropy_gradient=self.config.entropy_coeff != 0,
         )
         self.step_metrics.add(*objective.metrics())
-        loss = loss * (self.plan.micro_batches_per_update * self.ranks.size)
-        return (loss, None) if return_outputs else loss
+        return loss * (self.plan.micro_batches_per_update * self.ranks.size)
 
-    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Translate and judge the held-out prompts; metrics go to trackers and metrics.jsonl, lines to the console."""
         assert self.held_out is not None
         self.maker.settle()  # the judge is asked from one thread at a time

@@ -20,14 +20,10 @@ from grrm.models.pipeline_policy import numbers_of_tokens
 from grrm.models.token_scores import score_hidden
 from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
-from grrm.tracking.console import StepProgress
-from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import OptimizesTrainable, StopsAtDivergence
-from grrm.training.checkpoints import MarksCheckpoints
 from grrm.training.gold_groups import UNKNOWN_PAIR
 from grrm.training.pipeline_steps import PipelineSteps
-from grrm.training.records import KeepsRecords
-from grrm.training.step_normalised_loss import Counts, StepNormalisedLoss
+from grrm.training.step_normalised_loss import Counts
+from grrm.training.supervised_trainer import SupervisedTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +57,11 @@ def _weights(item: SftItem, of_form: float) -> NDArray[np.float32]:
     return weights
 
 
-class SftTrainer(
-    MarksCheckpoints, OptimizesTrainable, StopsAtDivergence, KeepsRecords, StepNormalisedLoss, PipelineSteps, Trainer
-):
+class SftTrainer(SupervisedTrainer, PipelineSteps, Trainer):
     """Negative log-likelihood of the responses, with `train_on_prompt` of the prompts too: mean over a step's tokens.
 
     With weights w of the tokens t of a step, sum_t w_t nll_t / sum_t w_t; see `SftCollator`.
-    Logs to `metrics.jsonl` and a progress bar on rank 0.
     """
-
-    def __init__(
-        self,
-        *,
-        metrics_log: MetricsLog | None,
-        progress: StepProgress | None,
-        held_out: Sequence[SftItem] = (),
-        shuffle: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.metrics_log, self.progress, self.held_out, self.shuffle = metrics_log, progress, held_out, shuffle
 
     def count(self, inputs: Mapping[str, Any]) -> Counts:
         """Tokens with labels, by their weights where they have some."""
@@ -102,7 +83,7 @@ class SftTrainer(
         weighted = outputs * inputs["weights_N"] if "weights_N" in inputs else outputs
         return -weighted.sum() / denominators["tokens"]
 
-    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """`eval_loss`, the mean negative log-likelihood of all held-out tokens with labels, and its sum per row.
 
         All tokens weigh the same; `eval_loss_decisive` is the mean of the decisive ones where rows have some. The names

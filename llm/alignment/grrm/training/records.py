@@ -62,8 +62,8 @@ class MetersTokens:
 class KeepsRecords(MetersTokens):
     """Mixin over PaddleNLP's Trainer; only the first rank has a `metrics_log` and a `progress`."""
 
-    metrics_log: MetricsLog | None = None
-    progress: StepProgress | None = None
+    metrics_log: MetricsLog | None
+    progress: StepProgress | None
 
     def log(self, logs: dict[str, float], **kwargs: Any) -> None:
         """Keep our own record of a training step beside the trackers'."""

@@ -55,7 +55,7 @@ class StepNormalisedLoss(ABC):
     A stage defines `count`, `outputs` and `loss_share`. Rows are in a new order in each epoch unless `shuffle` is off.
     """
 
-    shuffle = True
+    shuffle: bool
     _denominators: Counts
 
     @abstractmethod
@@ -100,12 +100,11 @@ class StepNormalisedLoss(ABC):
             self._denominators = total_counts(DataRanks.of(trainer.args).gather(counts))
         return super().training_step(model, inputs, step_control)  # type: ignore[misc]  # Trainer's
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any]) -> paddle.Tensor:
         """The share of this micro-batch, times the numbers that Trainer's means divide by."""
         outputs = self.outputs(model, inputs)
         with paddle.amp.auto_cast(enable=False):
-            loss = self.loss_share(outputs, inputs, self._denominators) * self.parts_of_step
-        return (loss, outputs) if return_outputs else loss
+            return self.loss_share(outputs, inputs, self._denominators) * self.parts_of_step
 
     @property
     def parts_of_step(self) -> int:

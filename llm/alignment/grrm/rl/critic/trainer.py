@@ -141,7 +141,7 @@ class CriticTrainer(OptimizesTrainable, StopsAtDivergence, DecaysToFloor, Traine
         """The rows as they are."""
         return inputs
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any]) -> paddle.Tensor:
         """This micro-batch's part of the mini-batch loss, scaled as that of the policy is."""
         rows, denominators = inputs["rows"], inputs["denominators"]
         tokens = lay_out(
@@ -159,8 +159,7 @@ class CriticTrainer(OptimizesTrainable, StopsAtDivergence, DecaysToFloor, Traine
         values_RT = tokens.to_rows(model(**tokens.model_inputs()))
         output = value_loss(values_RT, old_RT, returns_RT, mask_RT, self.config.clip_range_value, denominators)
         self._shares.append({name: float(value) for name, value in output.metrics.items()})
-        loss = output.loss * (self.plan.micro_batches_per_update * self.ranks.size)
-        return (loss, None) if return_outputs else loss
+        return output.loss * (self.plan.micro_batches_per_update * self.ranks.size)
 
     def step(self, number: int) -> None:
         """Optimizer step `number` with the gradients accumulated since the last one, joined over the ranks.
