@@ -60,12 +60,12 @@ def _moments_of_scored(scores_R: FloatArray, groups_R: npt.NDArray[Any]) -> tupl
 def masked_moments(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> tuple[FloatArray, float]:
     """Return values minus their mean over the mask (0 elsewhere) [R, T], and their unbiased variance.
 
-    Equal values give exactly 0. Raises ValueError with fewer than two tokens, which have no variance.
+    Equal values give exactly 0, and so do fewer than two tokens, which leave nothing to compare.
     """
     mask_RT = np.asarray(mask_RT).astype(bool)
     n_tokens = int(mask_RT.sum())
     if n_tokens < 2:
-        raise ValueError(f"whitening needs at least two response tokens, got {n_tokens}")
+        return np.zeros(np.shape(values_RT)), 0.0
     shifted_RT = np.where(mask_RT, values_RT - values_RT.min(where=mask_RT, initial=np.inf), 0.0)
     centred_RT = np.where(mask_RT, shifted_RT - math.fsum(sum_rows(shifted_RT)) / n_tokens, 0.0)
     return centred_RT, math.fsum(sum_rows(centred_RT * centred_RT)) / (n_tokens - 1)
@@ -74,17 +74,10 @@ def masked_moments(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> tuple[Fl
 def whiten(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
     """Return ``(x - mean) / sqrt(var + 1e-8)`` over the mask, 0 elsewhere [R, T]; unbiased variance.
 
-    Degenerate: equal values give 0. Raises ValueError with fewer than two tokens.
+    Degenerate: equal values, or fewer than two tokens, give 0.
     """
     centred_RT, variance = masked_moments(values_RT, mask_RT)
     return centred_RT / math.sqrt(variance + EPSILON)
-
-
-def whiten_or_zero(values_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
-    """Whiten, or return zeros where fewer than two tokens leave nothing to compare."""
-    if np.count_nonzero(mask_RT) < 2:
-        return np.zeros(np.shape(values_RT))
-    return whiten(values_RT, mask_RT)
 
 
 @dataclass
@@ -178,7 +171,5 @@ def normalize_advantages(advantages_RT: FloatArray, mask_RT: npt.NDArray[Any]) -
 
     The caller's mask leaves out unscored rows. Degenerate: equal advantages, or fewer than two tokens, give 0.
     """
-    if np.count_nonzero(mask_RT) < 2:
-        return np.zeros(np.shape(advantages_RT))
     centred_RT, variance = masked_moments(np.asarray(advantages_RT, dtype=np.float64), mask_RT)
     return centred_RT / (math.sqrt(variance) + EPSILON)

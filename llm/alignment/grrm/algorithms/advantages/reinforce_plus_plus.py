@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray, advantage_rule
-from grrm.algorithms.advantages.moments import whiten_or_zero
+from grrm.algorithms.advantages.moments import whiten
 from grrm.rewards.failure_policy import FailureAction
 
 
@@ -31,7 +31,7 @@ def reinforce_plus_plus(inputs: AdvantageInputs) -> FloatArray:
     """
     valid_RT = inputs.valid_RT
     rewards_RT = add_final_score(inputs.kl_rewards_RT, inputs.scores_R, valid_RT)
-    return whiten_or_zero(discounted_returns(rewards_RT, valid_RT, inputs.gamma), valid_RT)
+    return whiten(discounted_returns(rewards_RT, valid_RT, inputs.gamma), valid_RT)
 
 
 def add_final_score(token_rewards_RT: FloatArray, scores_R: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:

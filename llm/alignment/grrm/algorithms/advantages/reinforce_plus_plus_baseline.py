@@ -9,7 +9,7 @@ from grrm.algorithms.advantages.interface import (
     sequence_scores,
     spread_over_tokens,
 )
-from grrm.algorithms.advantages.moments import group_moments, whiten_or_zero
+from grrm.algorithms.advantages.moments import group_moments, whiten
 from grrm.rewards.failure_policy import FailureAction
 
 
@@ -26,4 +26,4 @@ def reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> FloatArray:
     """
     moments = group_moments(sequence_scores(inputs), inputs.groups_R)
     compared_RT = inputs.valid_RT & (moments.size_R > 1)[:, None]
-    return whiten_or_zero(spread_over_tokens(moments.deviation_R, compared_RT), compared_RT)
+    return whiten(spread_over_tokens(moments.deviation_R, compared_RT), compared_RT)
