@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.batch_plan import BatchPlan, batch_plan, nearest_values
@@ -22,8 +21,6 @@ from grrm.config.rollout_checks import (
     check_token_budget,
 )
 from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig, StageConfig
-from grrm.config.values import is_hub_name
-from grrm.config.workload import judge_folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,12 @@ _REFUSED_OPTIONS = {  # of unified_checkpoint_config
     "unified_checkpoint: false",
 }
 
+_NO_STAGE3: dict[type[StageConfig], str] = {
+    RLConfig: "rollouts need whole weights on each rank",
+    RewardModelConfig: "evaluation needs whole weights on each rank",
+    DPOConfig: "the reference is whole",
+}
+
 
 def check_common(config: StageConfig, problems: Problems) -> None:
     """Checks that all stages share: what must be given, evaluation, parallel keys."""
@@ -58,6 +61,8 @@ def check_common(config: StageConfig, problems: Problems) -> None:
         problems.add_key(
             "sharding", f"sharding is {config.sharding!r}; give one of stage1, stage2, stage3, or nothing."
         )
+    if "stage3" in stages and (why := _NO_STAGE3.get(type(config))):
+        problems.add_key("sharding", f"sharding stage3 is not supported: {why}; use stage1.")
     if config.lr_scheduler_type == "polynomial" and config.lr_end >= config.learning_rate:
         problems.add(f"lr_end {config.lr_end:g} must be below learning_rate {config.learning_rate:g}; lower it.")
     if 0 < config.max_steps < config.warmup_steps:
@@ -96,10 +101,6 @@ def _evaluates(config: EvaluationConfig) -> bool:
 
 def check_rl(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     """Checks of an RL file after derivation; `explicit` holds the keys the user wrote."""
-    if "stage3" in config.sharding:
-        problems.add_key(
-            "sharding", "sharding stage3 is not supported: rollouts need whole weights on each rank; use stage1."
-        )
     _check_lengths(config, problems)
     check_overlong(config, problems)
     check_sampling(config, problems)
@@ -201,10 +202,6 @@ def check_reward_model(config: RewardModelConfig, explicit: Set[str], problems: 
             "schedule it follows; raise learning_rate."
         )
     _check_held_out(config, _REWARD_MODEL_METRICS, problems)
-    if "stage3" in config.sharding:
-        problems.add_key(
-            "sharding", "sharding stage3 is not supported: evaluation needs whole weights on each rank; use stage1."
-        )
 
 
 def check_dpo(config: DPOConfig, explicit: Set[str], problems: Problems) -> None:
@@ -212,8 +209,6 @@ def check_dpo(config: DPOConfig, explicit: Set[str], problems: Problems) -> None
     if config.dpo_label_smoothing and config.dpo_loss != "sigmoid":
         problems.add(f"dpo_label_smoothing has no effect with dpo_loss {config.dpo_loss}; remove the key.")
     _check_held_out(config, _PAIR_METRICS, problems)
-    if "stage3" in config.sharding:
-        problems.add_key("sharding", "sharding stage3 is not supported: the reference is whole; use stage1.")
 
 
 def check_launch(config: StageConfig, n_processes: int, problems: Problems) -> int | None:
@@ -291,18 +286,3 @@ def check_batches(
             f"can resume; use {near}."
         )
     return plan
-
-
-def check_files(config: StageConfig, problems: Problems) -> None:
-    """Notes data and models that are not on this machine."""
-    for folder in () if not isinstance(config, RLConfig) or problems.sentences else judge_folders(config):
-        if not Path(folder).is_dir() and not is_hub_name(folder):
-            problems.add(f"reward_sources names the model {folder!r}, which is no folder; train it or mend the path.")
-    for key in keys_of(type(config)).values():
-        path = getattr(config, key.name) if key.names else None
-        if not path:
-            continue
-        if key.names == "file" and not Path(path).is_file():
-            problems.add(f"{key.name} names the file {path!r}, which does not exist; build it or mend the path.")
-        if key.names == "model" and not Path(path).is_dir() and not is_hub_name(path):
-            problems.add(f"{key.name} names the folder {path!r}, which does not exist; train it or mend the path.")

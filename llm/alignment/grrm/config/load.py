@@ -6,18 +6,20 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
 
 from grrm.config.batch_plan import BatchPlan
-from grrm.config.checks import Launch, check_adapters, check_common, check_device, check_files, check_launch
+from grrm.config.checks import Launch, check_adapters, check_common, check_device, check_launch
 from grrm.config.derive import check_pipeline, derive_common, derive_device, derive_trackers
 from grrm.config.key import By, Section, aliases_of, keys_of
 from grrm.config.problems import Problems
-from grrm.config.stage_config import StageConfig
+from grrm.config.stage_config import RLConfig, StageConfig
 from grrm.config.stages import STAGES, stage_of
-from grrm.config.values import UniqueKeys
+from grrm.config.values import UniqueKeys, is_hub_name
+from grrm.config.workload import judge_folders
 from grrm.errors import UserError, nearest_name
 from grrm.small_files import read_small_file
 
@@ -165,7 +167,7 @@ def prepare(
         config = derive_device(config.model_copy(update={"device": config.device or launch.device}), problems)
         check_device(config, launch.device, problems)
     if check_machine:
-        check_files(config, problems)
+        _check_files(config, problems)
         config = derive_trackers(config, problems)
     problems.raise_if_any(os.fspath(path))
     config._source, config._notices = os.fspath(path), tuple(problems.notices)
@@ -204,6 +206,21 @@ def _checked(
     if plan is not None:
         config = config.model_copy(update={"gradient_accumulation_steps": plan.micro_batches_per_update})
     return Prepared(config, plan)
+
+
+def _check_files(config: StageConfig, problems: Problems) -> None:
+    """Notes data and models that are not on this machine."""
+    for folder in () if not isinstance(config, RLConfig) or problems.sentences else judge_folders(config):
+        if not Path(folder).is_dir() and not is_hub_name(folder):
+            problems.add(f"reward_sources names the model {folder!r}, which is no folder; train it or mend the path.")
+    for key in keys_of(type(config)).values():
+        path = getattr(config, key.name) if key.names else None
+        if not path:
+            continue
+        if key.names == "file" and not Path(path).is_file():
+            problems.add(f"{key.name} names the file {path!r}, which does not exist; build it or mend the path.")
+        if key.names == "model" and not Path(path).is_dir() and not is_hub_name(path):
+            problems.add(f"{key.name} names the folder {path!r}, which does not exist; train it or mend the path.")
 
 
 def smallest_world(config: StageConfig) -> int:

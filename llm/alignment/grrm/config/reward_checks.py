@@ -18,7 +18,7 @@ from grrm.rewards.rule_rewards import FINAL_RULES
 
 
 def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
-    """Notes a reward server that is missing, unused or cannot work, and keys that its protocol has no use for."""
+    """Notes sources of rewards that are missing, unused or cannot work, and keys that they have no use for."""
     if config.context_segments and (config.use_rule_reward or config.reward_protocol == "paddlenlp"):
         problems.add(
             "context_segments has no effect with use_rule_reward or reward_protocol paddlenlp, which show judges no "
@@ -38,6 +38,10 @@ def check_reward_source(config: RLConfig, explicit: Set[str], problems: Problems
                     f"{key} has no effect with rule_reward {config.rule_reward}, whose rewards are used as they are; "
                     "remove the key."
                 )
+    _check_server(config, explicit, problems)
+
+
+def _check_server(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
     if not config.use_rm_server:
         if config.reward_server and config.use_rule_reward:  # as PaddleNLP's file for PPO has it
             problems.notice("reward_server is not asked, because use_rule_reward scores the responses.")
