@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.config import RLConfig
-from grrm.config.batch_plan import batch_plan, repeated_prompts
+from grrm.config.batch_plan import BatchPlan, batch_plan, repeated_prompts
 from grrm.config.keys.objective import StoppingConfig
 from grrm.config.rollout_checks import TEXT_METRICS, best_metric
 from grrm.data.dataset import PromptItem
@@ -63,10 +63,7 @@ def train(config: RLConfig) -> None:
     prompts, held_out_prompts = read_rows(config, tokenizer)
     check_held_out(config, held_out_prompts)
     plan = batch_plan(config, ranks.size, len(prompts))
-    args.per_device_train_batch_size = plan.micro_batch_rows
-    args.gradient_accumulation_steps = plan.micro_batches_per_update
-    assert plan.optimizer_steps is not None  # the number of prompts is known
-    args.max_steps = plan.optimizer_steps
+    set_lengths(args, plan)
     file = training_file("rl", config.train_datasets, len(prompts))
     run.check_same_rows(file)
     if run.is_over(lambda: verdict_lines(args.output_dir, not config.use_rule_reward)):
@@ -76,13 +73,48 @@ def train(config: RLConfig) -> None:
     state, checkpoint = run.find_checkpoint(), run.checkpoint
     check_rl_state(checkpoint, state)
     stopper = build_stopper(config, state)
-    is_trained = state["step"] >= plan.optimizer_steps or (stopper is not None and stopper.is_done)
+    is_trained = state["step"] >= args.max_steps or (stopper is not None and stopper.is_done)
     run.check_checkpoint(state, is_trained=is_trained, updates_per_rollout=plan.updates_per_rollout)
     trained_with = record_training(config, prompts, file)
     model = load_part(config.actor_model_name_or_path, args)
     check_fit(tokenizer, model.config, config.max_prompt_len + config.max_dec_len)
     prepare_policy(model, config)
     model = run.trainable(model)
+    maker, critic = build_maker(config, run, plan, ranks, model, prompts)
+    if checkpoint:
+        maker.restore(state, read_samples(checkpoint) if config.rollout_ahead else {})
+    held_out = build_held_out(config, held_out_prompts, maker.sampler, state)
+    start_over(args, checkpoint)
+    if args.process_index == 0:
+        forget_verdict(args.output_dir, is_resumed=checkpoint is not None)
+    record = RunRecord.open(config, args.process_index == 0, args.max_steps, first_step=state["step"] + 1)
+    if repeats := repeated_prompts(plan, len(prompts)):
+        record.say(repeats)
+    if stopper is not None and stopper.is_done:
+        record.say(f"early_stopping has ended this run at step {state['step']}: {stopper.reason}")
+    trainer_of: Any = GroupPolicyTrainer if critic is None else partial(ActorTrainer, critic=critic)
+    shared = {"model": model, "args": args, "tokenizer": tokenizer}
+    trainer = trainer_of(**shared, maker=maker, record=record, held_out=held_out, stopper=stopper)
+    trainer.trained_with = trained_with
+    run.train_rest(trainer, is_trained=is_trained)
+    record.close()
+    save(trainer, critic)
+    run.end(trainer)
+
+
+def set_lengths(args: TrainingArguments, plan: BatchPlan) -> None:
+    """Have Trainer count micro-batches and steps as the plan does."""
+    assert plan.optimizer_steps is not None  # the number of prompts is known
+    args.per_device_train_batch_size = plan.micro_batch_rows
+    args.gradient_accumulation_steps = plan.micro_batches_per_update
+    args.max_steps = plan.optimizer_steps
+
+
+def build_maker(
+    config: RLConfig, run: StageRun, plan: BatchPlan, ranks: DataRanks, model: Any, prompts: Sequence[PromptItem]
+) -> tuple[ExperienceMaker, CriticTrainer | None]:
+    """The maker of rows from `prompts`, and the critic that takes part in it, None where the rule needs none."""
+    args, tokenizer = run.args, run.tokenizer
     engine = rollout_engine(model, config, args, ranks, tokenizer, prompts)
     worker = build_worker(engine, config, tokenizer)
     reference = reference_policy(config, args)
@@ -93,7 +125,7 @@ def train(config: RLConfig) -> None:
         tokenizer.eos_token,
         sampled_spans(tokenizer),
     )
-    critic = build_critic(config, args, plan, ranks, tokenizer, checkpoint)
+    critic = build_critic(config, args, plan, ranks, tokenizer, run.checkpoint)
     scorer = TokenScorer(
         policy=model if config.kl_coeff or plan.updates_per_rollout > 1 else None,
         reference=reference,
@@ -102,34 +134,7 @@ def train(config: RLConfig) -> None:
         config=config,
     )
     sampler = BatchSampler(prompts, worker, rewarder, plan, config, ranks)
-    maker = ExperienceMaker(sampler, scorer, judges_by_phase(config))
-    if checkpoint:
-        maker.restore(state, read_samples(checkpoint) if config.rollout_ahead else {})
-    repeats = repeated_prompts(plan, len(prompts))
-    held_out = build_held_out(config, held_out_prompts, sampler, state)
-    start_over(args, checkpoint)
-    if args.process_index == 0:
-        forget_verdict(args.output_dir, is_resumed=checkpoint is not None)
-    record = RunRecord.open(config, args.process_index == 0, plan.optimizer_steps, first_step=state["step"] + 1)
-    if repeats:
-        record.say(repeats)
-    if stopper is not None and stopper.is_done:
-        record.say(f"early_stopping has ended this run at step {state['step']}: {stopper.reason}")
-    trainer_of: Any = GroupPolicyTrainer if critic is None else partial(ActorTrainer, critic=critic)
-    trainer = trainer_of(
-        model=model,
-        args=args,
-        maker=maker,
-        record=record,
-        tokenizer=tokenizer,
-        held_out=held_out,
-        stopper=stopper,
-    )
-    trainer.trained_with = trained_with
-    run.train_rest(trainer, is_trained=is_trained)
-    record.close()
-    save(trainer, critic)
-    run.end(trainer)
+    return ExperienceMaker(sampler, scorer, judges_by_phase(config)), critic
 
 
 def save(trainer: GroupPolicyTrainer, critic: CriticTrainer | None) -> None:
