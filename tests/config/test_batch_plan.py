@@ -87,7 +87,6 @@ def test_epochs_are_as_many_passes_where_the_rest_of_each_is_dropped():
         ({"per_device_train_batch_size": 5}, 2, "per_device_train_batch_size 5", "4 or 8"),
         ({"per_device_train_batch_size": 99}, 2, "per_device_train_batch_size 99", "use 16"),
         ({"max_steps": 81}, 2, "max_steps 81", "80 or 88"),
-        ({"rollout_n": 0}, 2, "rollout_n is 0", "at least 1"),
         ({"global_gen_batch_size": 64}, 2, "global_gen_batch_size 64", "dynamic_sampling"),
         ({"global_gen_batch_size": 33, "dynamic_sampling": True}, 2, "global_gen_batch_size 33", "32 or 34"),
         ({"global_gen_batch_size": 0, "dynamic_sampling": True}, 2, "global_gen_batch_size is 0", "at least 1"),

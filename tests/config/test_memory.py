@@ -20,7 +20,7 @@ from grrm.config.model_shape import model_shape
 from grrm.config.passes import Formats, activations, layer_backward, update_phases
 from grrm.config.plan import Machine, fewest_devices, plan_of_file, show_plan
 from grrm.config.workload import Workload
-from grrm.errors import UserError
+from grrm.errors import UserError, UserErrors
 
 FOLDER = Path(__file__).parents[2] / "llm" / "config" / "qwen"
 GRPO = str(FOLDER / "grpo_grrm_argument.yaml")
@@ -93,11 +93,13 @@ def test_tensor_ranks_share_all_but_norms_and_say_what_they_cannot_share():
     shape = model_shape("Qwen2.5-7B")
     norms = sum(weight.numbers for weight in shape.weights() if "norm" in weight.name)
     assert shape.numbers(4) == (shape.numbers() - norms) // 4 + norms
-    assert shape.undivided(4) == []
-    assert shape.undivided(8) == [
+    shape.check_divides(4)
+    with pytest.raises(UserErrors, match=r"X\.yaml: 2 mistakes") as caught:
+        shape.check_divides(8, "X.yaml")
+    assert caught.value.sentences == (
         "tensor_parallel_degree 8 does not divide the 28 attention heads of Qwen2.5-7B; use 1 or 2 or 4.",
         "tensor_parallel_degree 8 does not divide the 4 key and value heads of Qwen2.5-7B; use 1 or 2 or 4.",
-    ]
+    )
 
 
 @given(st.integers(1, 16), st.booleans())

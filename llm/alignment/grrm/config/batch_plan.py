@@ -65,13 +65,8 @@ def batch_plan(settings: RLConfig, data_ranks: int, n_train_prompts: int | None 
 
     Raises UserError, or UserErrors for several, naming the nearest values that fit, when something does not divide.
     """
-    problems = Problems()
-    for key in ("global_batch_size", "update_iters", "rollout_n", "per_device_train_batch_size"):
-        if getattr(settings, key) < 1:
-            problems.add(f"{key} is {getattr(settings, key)}, it must be at least 1.")
-    problems.raise_if_any()
-    prompts = settings.global_batch_size
-    _divide("global_batch_size", prompts, data_ranks, f"the {data_ranks} data-parallel ranks")
+    problems, prompts = Problems(), settings.global_batch_size
+    _check_divides("global_batch_size", prompts, data_ranks)
     generated = mini = prompts
     with problems.noted():
         generated = _generated(settings, data_ranks)
@@ -189,14 +184,14 @@ def _generated(settings: RLConfig, data_ranks: int) -> int:
         )
     if generated < 1:
         raise UserError(f"global_gen_batch_size is {generated}, it must be at least 1, or -1 for global_batch_size.")
-    _divide("global_gen_batch_size", generated, data_ranks, f"the {data_ranks} data-parallel ranks")
+    _check_divides("global_gen_batch_size", generated, data_ranks)
     return generated
 
 
-def _divide(key: str, value: int, divisor: int, what: str) -> None:
-    if value % divisor:
-        near = nearest_values(value, lambda other: other % divisor == 0, value + divisor)
-        raise UserError(f"{key} {value} is not a multiple of {what}; use {near}.")
+def _check_divides(key: str, value: int, data_ranks: int) -> None:
+    if value % data_ranks:
+        near = nearest_values(value, lambda other: other % data_ranks == 0, value + data_ranks)
+        raise UserError(f"{key} {value} is not a multiple of the {data_ranks} data-parallel ranks; use {near}.")
 
 
 def _rollouts(settings: RLConfig, updates: int, n_train_prompts: int | None) -> int | None:

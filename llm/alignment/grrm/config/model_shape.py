@@ -130,10 +130,12 @@ class ModelShape:
         """Number of weights that one of `tensor` ranks holds."""
         return sum(weight.numbers for weight in self.weights(tensor))
 
-    def undivided(self, tensor: int) -> list[str]:
-        """A sentence for every size that `tensor` ranks cannot share."""
+    def check_divides(self, tensor: int, source: str = "") -> None:
+        """Raises UserError, or UserErrors for several, for sizes that `tensor` ranks cannot share: of `source`."""
+        problems = Problems()
         if self.experts and tensor > 1:
-            return [f"tensor_parallel_degree is {tensor}, but the experts of {self.name} stay whole: use 1."]
+            problems.add(f"tensor_parallel_degree is {tensor}, but the experts of {self.name} stay whole: use 1.")
+            problems.raise_if_any(source)
         sizes = {
             "attention heads": self.heads,
             "key and value heads": self.key_heads,
@@ -141,11 +143,13 @@ class ModelShape:
             "words of the vocabulary": self.vocabulary,
         }
         allowed = " or ".join(str(degree) for degree in self.degrees(16))
-        return [
-            f"tensor_parallel_degree {tensor} does not divide the {size:,} {what} of {self.name}; use {allowed}."
-            for what, size in sizes.items()
-            if size % tensor
-        ]
+        for what, size in sizes.items():
+            if size % tensor:
+                problems.add(
+                    f"tensor_parallel_degree {tensor} does not divide the {size:,} {what} of {self.name}; use "
+                    f"{allowed}."
+                )
+        problems.raise_if_any(source)
 
     def degrees(self, most: int) -> list[int]:
         """The tensor parallel degrees up to `most` that divide heads, feed-forward layer and vocabulary."""
@@ -252,10 +256,7 @@ def check_divides(directory: str, config: Mapping[str, Any], n_ranks: int) -> No
     """Raises UserError for a model whose layers or vocabulary do not divide among `n_ranks` tensor ranks."""
     if n_ranks == 1:
         return
-    problems = Problems()
-    for sentence in shape_of_config(config, directory).undivided(n_ranks):
-        problems.add(sentence)
-    problems.raise_if_any()
+    shape_of_config(config, directory).check_divides(n_ranks)
     fused = [name for name in ("fuse_attention_qkv", "fuse_attention_ffn") if config.get(name)]
     if fused:
         raise UserError(

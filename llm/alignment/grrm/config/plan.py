@@ -16,7 +16,6 @@ from grrm.config.checks import Launch
 from grrm.config.key import aliases_of, keys_of
 from grrm.config.load import Prepared, prepare, read_yaml, smallest_world
 from grrm.config.memory_rows import DOES_NOT_FIT, memory_rows, shape_of_file
-from grrm.config.problems import Problems
 from grrm.config.rollout_checks import held_out_rows
 from grrm.config.stage_config import DPOConfig, RewardModelConfig, RLConfig, SFTConfig
 from grrm.config.stages import STAGES, Stage
@@ -170,10 +169,7 @@ def plan_of_file(path: str, machine: Machine, overrides: Sequence[str] = ()) -> 
     config, plan = prepared.config, prepared.plan
     shape = shape_of_file(config, machine.model)
     if shape is not None:
-        problems = Problems()
-        for sentence in shape.undivided(max(config.tensor_parallel_degree, 1)):
-            problems.add(sentence)
-        problems.raise_if_any(path)
+        shape.check_divides(max(config.tensor_parallel_degree, 1), path)
     if plan is not None:
         rows = rl_rows(config, plan, n_rows)
         tokens = plan.max_tokens_per_row * config.rollout_n
