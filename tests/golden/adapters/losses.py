@@ -11,6 +11,7 @@ from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.derive_objective import policy_loss_config
 from grrm.rl.losses import (
     aggregate,
+    count_denominators,
     kl_penalty,
     policy_objective,
     positive_advantage_nll,
@@ -54,8 +55,13 @@ def _sum_over_rows(row: dict[str, Any], mask_RT: Any) -> float:
     return float(max(n_rows, 1)) if row["mode"] == "seq-mean-token-sum-norm" else 1.0
 
 
+def _aggregate(loss_RT: paddle.Tensor, mask_RT: paddle.Tensor, mode: str) -> paddle.Tensor:
+    """Of a whole batch."""
+    return aggregate(loss_RT, mask_RT, mode, count_denominators(mask_RT.numpy(), mask_RT.numpy()).of(mode))
+
+
 def _agg_loss(row: dict[str, Any]) -> float:
-    ours = float(aggregate(_tensor(row["loss_mat"]), _tensor(row["mask"]), row["mode"]))
+    ours = float(_aggregate(_tensor(row["loss_mat"]), _tensor(row["mask"]), row["mode"]))
     return ours * _sum_over_rows(row, row["mask"])
 
 
@@ -91,7 +97,7 @@ def _paddlenlp_actor_loss(row: dict[str, Any]) -> dict[str, Any]:
 def _sft_loss(row: dict[str, Any]) -> dict[str, Any]:
     logprobs_RT = _trainable(row["log_prob"])
     nll_RT, positive_RT = positive_advantage_nll(logprobs_RT, _tensor(row["advantages"]), _tensor(row["mask"]))
-    loss = aggregate(nll_RT, positive_RT, row["mode"]) * _sum_over_rows(row, positive_RT)
+    loss = _aggregate(nll_RT, positive_RT, row["mode"]) * _sum_over_rows(row, positive_RT)
     return {"loss": float(loss), "grad_log_prob": _gradient(loss, logprobs_RT)}
 
 
@@ -101,7 +107,7 @@ def _kl_penalty(row: dict[str, Any]) -> list[list[float]]:
 
 def _kl_loss(row: dict[str, Any]) -> float:
     kl_RT = kl_penalty(_tensor(row["log_probs"]), _tensor(row["ref_log_probs"]), "k3", row["clip_range_score"])
-    return float(aggregate(kl_RT, _tensor(row["mask"]), "token-mean"))
+    return float(_aggregate(kl_RT, _tensor(row["mask"]), "token-mean"))
 
 
 FIXED = {

@@ -50,12 +50,8 @@ def build_server_engine(
     )
 
     def together(work: Callable[[], Any]) -> Any:
-        result = run_together(
-            "updating the rollout servers",
-            lambda: work() if processes.rank == 0 else None,
-            processes,
-            (UserError,),
-        )
+        own = work if processes.rank == 0 else lambda: None
+        result = run_together("updating the rollout servers", own, processes, (UserError,))
         return processes.gather(result)[0]
 
     folder = Path(config.rollout_weights_dir or Path(args.output_dir) / "rollout_weights").absolute()

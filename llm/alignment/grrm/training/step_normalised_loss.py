@@ -87,7 +87,6 @@ class StepNormalisedLoss(ABC):
             trainer.train_dataset,
             batch_sampler=batches,
             collate_fn=trainer.data_collator,
-            num_workers=args.dataloader_num_workers,
             micro_batches=lambda: int(args.gradient_accumulation_steps),
         )
 

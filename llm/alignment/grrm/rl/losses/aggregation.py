@@ -57,9 +57,7 @@ def count_denominators(
     )
 
 
-def aggregate(
-    loss_RT: paddle.Tensor, mask_RT: paddle.Tensor, mode: str, denominator: float | None = None
-) -> paddle.Tensor:
+def aggregate(loss_RT: paddle.Tensor, mask_RT: paddle.Tensor, mode: str, denominator: float) -> paddle.Tensor:
     """Return the loss over masked tokens as a scalar.
 
     token-mean: sum / tokens. seq-mean-token-sum: sum / sequences. seq-mean-token-mean: sum over rows of the row's mean
@@ -67,20 +65,16 @@ def aggregate(
     gen_rm branch leaves the sequences out, so that its gradient grows with the batch). A row without tokens is not a
     sequence.
 
-    ``denominator`` replaces the divisor counted from this mask, see :class:`Denominators`: partial losses then add
-    up to the loss of the whole batch. Where a trainer divides the loss by its accumulation steps or averages gradients
-    over ranks, it has to be multiplied by those numbers.
+    ``denominator`` is that of the whole batch, see :class:`Denominators`, so that partial losses add up to its loss.
+    Where a trainer divides the loss by its accumulation steps or averages gradients over ranks, it has to be multiplied
+    by those numbers.
 
-    Degenerate: no tokens at all give 0 with zero gradient. Raises ValueError for an unknown mode.
+    Degenerate: no tokens at all give 0 with zero gradient.
     """
     mask_RT = mask_RT.astype(loss_RT.dtype)
-    lengths_R = mask_RT.sum(axis=1)
-    if denominator is None:
-        n_sequences = float((lengths_R > 0).astype(loss_RT.dtype).sum())
-        denominator = _divisor(mode, float(lengths_R.sum()), n_sequences, float(loss_RT.shape[1]))
     total_R = keep(loss_RT, mask_RT).sum(axis=1)
     if mode == "seq-mean-token-mean":
-        total_R = total_R / paddle.clip(lengths_R, min=1.0)
+        total_R = total_R / paddle.clip(mask_RT.sum(axis=1), min=1.0)
     return total_R.sum() / max(denominator, 1.0)
 
 
