@@ -113,8 +113,8 @@ def test_a_shard_is_at_least_its_share_and_at_most_one_tensor_more(ranks, is_eve
 
 def test_activations_of_one_layer_are_counted_number_by_number():
     shape = replace(model_shape("Qwen2.5-7B"), layers=1)
-    fused = Layout(flash=True, fused_norm=True, fused_rotary=True)
-    kept = 4 * 3584 + 2 * 3584 + 2 * 512 + 3 * 18944
+    fused = Layout(flash=True, fused_rotary=True)
+    kept = 4 * 3584 + 2 * 3584 + 2 * 512 + 3 * 18944 + 2 * 4 * 3584
     backward = 3 * 18944 + 2 * 3584
     assert activations(shape, fused, 10, 10, GPU) == 10 * kept * 2
     assert layer_backward(shape, fused, 10, 10, GPU) == 10 * backward * 2
@@ -152,7 +152,7 @@ def test_what_saves_memory_does():
 
     plain = of()
     savings = ({"recompute": "full"}, {"recompute": "full_attn"}, {"recompute": "core_attn"}, {"flash": True})
-    assert all(of(**change) < plain for change in (*savings, {"tensor": 2}, {"fused_norm": True}))
+    assert all(of(**change) < plain for change in (*savings, {"tensor": 2}))
     assert of(recompute="full") < of(recompute="full_attn") < of(recompute="core_attn")
     assert of(tensor=2, sequence=True) < of(tensor=2)
 
@@ -206,7 +206,7 @@ def test_a_tensor_rank_samples_from_whole_weights_or_from_its_part():
     assert copied(Layout(tensor=2, together=True)) == 0
 
 
-ON_CPU = {"device": "cpu", "use_flash_attention": "false", "use_fused_rms_norm": "false", "use_fused_rope": "false"}
+ON_CPU = {"device": "cpu", "use_flash_attention": "false", "use_fused_rope": "false"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ class Layout:
     stage: int = 0
     recompute: str = ""
     flash: bool = False
-    fused_norm: bool = False
     fused_rotary: bool = False
     rows: int = 1  # of a micro-batch
     data: int = 1  # copies of a sharding group, or of a tensor group without sharding
@@ -41,7 +40,6 @@ class Layout:
             stage=stages[0] if stages else 0,
             recompute=config.recompute_granularity if config.recompute else "",
             flash=config.use_flash_attention,
-            fused_norm=config.use_fused_rms_norm,
             fused_rotary=config.use_fused_rope,
             rows=config.per_device_train_batch_size,
             together=tensor > 1 and getattr(config, "rollout_tensor_parallel_degree", 1) > 1,

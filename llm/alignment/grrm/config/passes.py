@@ -99,15 +99,13 @@ def ranker_activations(shape: ModelShape, work: Workload, formats: Formats) -> i
 
 
 def _unfused(shape: ModelShape, layout: Layout, longest: int) -> float:
-    """Further numbers a token and layer, of PaddleNLP's operators that are not fused.
+    """Further numbers a token and layer, of PaddleNLP's operators that are not fused: norms never are.
 
     A norm keeps two float32 copies of its input, a rotation both factors of two products, and attention repeated keys
     and values, its scores and their softmax: float32 and 16 bits of each head and position.
     """
     width = shape.head_width / layout.tensor
-    numbers = 0.0
-    if not layout.fused_norm:
-        numbers += 2 * 4 * shape.hidden / (layout.tensor if layout.sequence else 1)
+    numbers = 2 * 4 * shape.hidden / (layout.tensor if layout.sequence else 1)
     if not layout.fused_rotary:
         numbers += 2 * (shape.heads + shape.key_heads) * width
     if not layout.flash:
