@@ -36,7 +36,7 @@ from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.policy import policy_class
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row
-from grrm.rl.losses import count_denominators
+from grrm.rl.losses.aggregation import count_denominators
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_CONFIG = ROOT / "llm/config/qwen/tiny_model_config.json"

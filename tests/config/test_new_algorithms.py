@@ -20,7 +20,7 @@ from grrm.config.derive_objective import policy_loss_config
 from grrm.config.document import algorithm_tables, help_text, key_tables
 from grrm.config.stages import stage_of
 from grrm.errors import UserError
-from grrm.rl.losses import policy_objective
+from grrm.rl.losses.objective import policy_objective
 
 FOLDER = Path(__file__).parents[2] / "llm/config/qwen"
 RL_FILES = sorted(path for path in FOLDER.glob("*.yaml") if "rl_algorithm" in yaml.safe_load(path.read_text()))

@@ -15,7 +15,7 @@ from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.rl.batch import make_batch
 from grrm.rl.experience import Row
-from grrm.rl.losses import count_denominators
+from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.metrics import StepMetrics
 from grrm.rl.trainer import GroupPolicyTrainer
 from grrm.training.checkpoints import MarksCheckpoints

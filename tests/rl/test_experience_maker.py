@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.rolled import IdleEngine, rolled_group
 
-from grrm.algorithms.advantages import RunningMoments
+from grrm.algorithms.advantages.moments import RunningMoments
 from grrm.config import RLConfig
 from grrm.config.batch_plan import batch_plan
 from grrm.gqm.groups import Status, Verdict

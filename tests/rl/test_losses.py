@@ -17,11 +17,8 @@ from grrm.algorithms.policy_losses import POLICY_LOSSES, LossInputs
 from grrm.algorithms.policy_losses.interface import Aggregation
 from grrm.config.derive_objective import policy_loss_config
 from grrm.errors import UserError
-from grrm.rl.losses import (
-    count_denominators,
-    merge_metrics,
-    policy_objective,
-)
+from grrm.rl.losses.aggregation import count_denominators, merge_metrics
+from grrm.rl.losses.objective import policy_objective
 
 FIELDS = (
     "logprobs_RT",

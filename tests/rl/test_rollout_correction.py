@@ -10,8 +10,8 @@ import pytest
 
 from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.derive_objective import policy_loss_config
-from grrm.rl.losses import count_denominators, policy_objective
-from grrm.rl.losses.objective import rollout_correction
+from grrm.rl.losses.aggregation import count_denominators
+from grrm.rl.losses.objective import policy_objective, rollout_correction
 
 LN = np.log
 

@@ -9,7 +9,8 @@ import numpy as np
 from support.rl_processes import CONFIGS
 from support.rolled import TASK, rolled_group
 
-from grrm.algorithms.advantages import ADVANTAGE_RULES, RunningMoments
+from grrm.algorithms.advantages import ADVANTAGE_RULES
+from grrm.algorithms.advantages.moments import RunningMoments
 from grrm.config import RLConfig
 from grrm.config.checks import Launch
 from grrm.config.load import prepare

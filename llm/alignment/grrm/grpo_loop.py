@@ -40,7 +40,7 @@ from grrm.rewards.failure_policy import FailurePolicy
 from grrm.rewards.shaping import ShapingConfig
 from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import advantage_inputs, mean_reward, pad_right, training_rows
-from grrm.rl.losses import count_denominators
+from grrm.rl.losses.aggregation import count_denominators
 from grrm.rl.records import Row, Scored
 from grrm.rl.reward_stage import RewardStage, reward
 from grrm.rl.rollout import PromptBatch, RolloutWorker

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from grrm.algorithms.advantages import AdvantageInputs, RunningMoments, grpo, grpo_no_std, normalize_advantages
+from grrm.algorithms.advantages import AdvantageInputs, grpo, grpo_no_std
 from grrm.algorithms.advantages.gae import gae, value_targets
-from grrm.algorithms.advantages.moments import whiten
+from grrm.algorithms.advantages.moments import RunningMoments, normalize_advantages, whiten
 from grrm.algorithms.advantages.reinforce_plus_plus import add_final_score, discounted_returns
 
 

@@ -9,13 +9,8 @@ import paddle
 
 from grrm.algorithms.policy_losses import LossInputs
 from grrm.config.derive_objective import policy_loss_config
-from grrm.rl.losses import (
-    aggregate,
-    count_denominators,
-    kl_penalty,
-    policy_objective,
-    positive_advantage_nll,
-)
+from grrm.rl.losses.aggregation import aggregate, count_denominators
+from grrm.rl.losses.objective import kl_penalty, policy_objective, positive_advantage_nll
 
 
 def _tensor(values: Any) -> paddle.Tensor:

@@ -15,7 +15,8 @@ from grrm.config.keys.objective import PolicyLossConfig
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.token_scores import TokenScores
 from grrm.rl.experience import pad_right
-from grrm.rl.losses import Denominators, merge_metrics, policy_objective
+from grrm.rl.losses.aggregation import Denominators, merge_metrics
+from grrm.rl.losses.objective import policy_objective
 from grrm.rl.metrics import Gap, logprob_gap, merge_gaps
 from grrm.rl.records import Row
 

@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.algorithms.advantages import (
-    ADVANTAGE_RULES,
-    RunningMoments,
-    batch_advantages,
-    length_neutral,
-    normalized_rewards,
-)
+from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray
+from grrm.algorithms.advantages.moments import RunningMoments, batch_advantages, length_neutral, normalized_rewards
 from grrm.config import RLConfig
 from grrm.rl.records import ModelOutputs, Row, Scored
 

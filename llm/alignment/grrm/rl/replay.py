@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grrm.algorithms.advantages import RunningMoments
+from grrm.algorithms.advantages.moments import RunningMoments
 from grrm.config import RLConfig
 from grrm.data.dataset import PromptItem
 from grrm.errors import UserError

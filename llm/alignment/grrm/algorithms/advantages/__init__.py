@@ -13,23 +13,8 @@ from grrm.algorithms.advantages.gae import gae
 from grrm.algorithms.advantages.grpo import grpo, grpo_no_std
 from grrm.algorithms.advantages.grpo_spans import grpo_spans, grpo_spans_no_std
 from grrm.algorithms.advantages.interface import ADVANTAGE_RULES, AdvantageInputs
-from grrm.algorithms.advantages.moments import (
-    RunningMoments,
-    batch_advantages,
-    length_neutral,
-    normalize_advantages,
-    normalized_rewards,
-)
 from grrm.algorithms.advantages.reinforce_plus_plus import reinforce_plus_plus
 from grrm.algorithms.advantages.reinforce_plus_plus_baseline import reinforce_plus_plus_baseline
 from grrm.algorithms.advantages.rloo import rloo
 
-__all__ = [
-    "ADVANTAGE_RULES",
-    "AdvantageInputs",
-    "RunningMoments",
-    "batch_advantages",
-    "length_neutral",
-    "normalize_advantages",
-    "normalized_rewards",
-]
+__all__ = ["ADVANTAGE_RULES", "AdvantageInputs"]

@@ -16,7 +16,7 @@ Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup", "poly
 
 
 class PolicyLossConfig(Section):
-    """Settings of `grrm.rl.losses.policy_objective`. Outside an argument file make it with `policy_loss_config`."""
+    """Settings of `grrm.rl.losses.objective`. Outside an argument file make it with `policy_loss_config`."""
 
     title: ClassVar[str] = "Policy loss"
 
