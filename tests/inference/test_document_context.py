@@ -55,7 +55,7 @@ def in_document(context) -> Group:
 def test_a_ranker_reads_the_context_that_it_was_trained_with(folder, tmp_path, monkeypatch):
     rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
     config = RewardModelConfig(output_dir="out", context_segments=2)
-    trained = read_gold_groups(rows, GroupEncoder(config, load_tokenizer(folder), folder), config).groups
+    trained = read_gold_groups(rows, GroupEncoder(config, load_tokenizer(folder), folder), config)
     seen: list = []
 
     def score_groups(model, groups, *, max_tokens):

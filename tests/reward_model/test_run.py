@@ -98,7 +98,7 @@ def test_trained_model_scores_as_at_its_last_evaluation(world, write_rows, setti
     template = json.loads((world.policy / "tokenizer_config.json").read_text())["chat_template"]
     assert (tmp_path / "out/chat_template.jinja").read_text(encoding="utf-8") == template
     end = [tokenizer.eos_token_id] if config.reward_model == "pairwise" else []
-    groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config).groups
+    groups = read_gold_groups(held, GroupEncoder(config, tokenizer, world.policy, end), config)
     scores = score_groups(model, [group.candidates for group in groups], max_tokens=1000)
     margins = [
         (one - other) * np.sign(gold - gold_other)

@@ -51,5 +51,5 @@ def read_data(config: DPOConfig, tokenizer: Any) -> tuple[Sequence[GoldGroup], S
     directory = checkpoint_folder(config.tokenizer_name_or_path or config.model_name_or_path)
     encode = PairEncoder(config, tokenizer, directory, [int(tokenizer.eos_token_id)])
     return read_split(
-        config, lambda path: read_pairs(Path(path), encode).groups, lambda pair: tuple(pair.candidates.prompt_ids)
+        config, lambda path: read_pairs(Path(path), encode), lambda pair: tuple(pair.candidates.prompt_ids)
     )

@@ -72,7 +72,7 @@ def read_data(config: RewardModelConfig, tokenizer: Any) -> tuple[Sequence[GoldG
     encode = GroupEncoder(config, tokenizer, directory, end)
     return read_split(
         config,
-        lambda path: read_gold_groups(Path(path), encode, config).groups,
+        lambda path: read_gold_groups(Path(path), encode, config),
         lambda group: tuple(group.candidates.prompt_ids),
     )
 

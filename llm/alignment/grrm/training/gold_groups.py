@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,6 @@ class GoldGroup:
 Reader = Callable[[dict[str, Any], Context], "GoldGroup | str"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The usable groups of a file in its order, and how many rows were left out for which reason."""
-
-    groups: list[GoldGroup]
-    rejected: Counter[str]
-
-
 class PairEncoder:
     """Encodes rows of preference pairs as groups of two; for an unusable row it returns the reason and does not raise.
 
@@ -100,18 +92,9 @@ class PairEncoder:
             return reason
         task = recover_mt_task(prompt)
         pair = language_pair(task[1], task[2]) if task else UNKNOWN_PAIR
-        group = self._built(prompt, is_chat, texts, (1.0, 0.0), pair, True)
-        return group if isinstance(group, str) else replace(group, is_chat=is_chat)
+        return self._built(prompt, is_chat, texts, gold=(1.0, 0.0), language_pair=pair, is_pair=True, is_chat=is_chat)
 
-    def _built(
-        self,
-        prompt: str,
-        is_rendered: bool,
-        texts: Sequence[str],
-        gold: tuple[float, ...],
-        language_pair: str,
-        is_pair: bool = False,
-    ) -> GoldGroup | str:
+    def _built(self, prompt: str, is_rendered: bool, texts: Sequence[str], **fields: Any) -> GoldGroup | str:
         if not is_rendered and self._limits.chat_template != "none":
             if any(token in prompt for token in self._specials):
                 return "the prompt contains a special token"
@@ -120,7 +103,7 @@ class PairEncoder:
         responses = [[*self._encode_text(text), *self._end] for text in texts]
         if len(prompt_ids) + max(map(len, responses)) > self._limits.max_length:
             return f"longer than max_length = {self._limits.max_length} tokens"
-        return GoldGroup(CandidateGroup(prompt_ids, responses), gold, language_pair, is_pair)
+        return GoldGroup(CandidateGroup(prompt_ids, responses), **fields)
 
 
 class GroupEncoder(PairEncoder):
@@ -158,8 +141,8 @@ class GroupEncoder(PairEncoder):
             return str(error).rstrip(".")
         is_rendered = self._config.prompt_type == "SSR"
         gold = tuple(float(score) / self._config.gold_scale for score in scores)
-        group = self._built(prompt, is_rendered, texts, gold, language_pair(str(src_lang), str(trg_lang)))
-        return group if isinstance(group, str) else replace(group, n_without_gold=n_scores - len(gold))
+        pair, n_without_gold = language_pair(str(src_lang), str(trg_lang)), n_scores - len(gold)
+        return self._built(prompt, is_rendered, texts, gold=gold, language_pair=pair, n_without_gold=n_without_gold)
 
 
 def _single_content(response: Any) -> Any:
@@ -187,7 +170,7 @@ def _texts_fault(texts: Any) -> str | None:
     return None if all(text.strip() for text in texts) else "a candidate is empty"
 
 
-def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> Rows:
+def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> list[GoldGroup]:
     """Every usable group of a parquet or JSON lines file; what is left out is counted and told on the console.
 
     Raises UserError for a file that cannot be read, one with other columns than those of groups or pairs, one without
@@ -200,7 +183,7 @@ def read_gold_groups(path: Path, encode: GroupEncoder, config: GroupConfig) -> R
     return _read(path, lambda first: _reader(path, first, encode, config), contexts)
 
 
-def read_pairs(path: Path, encode: PairEncoder) -> Rows:
+def read_pairs(path: Path, encode: PairEncoder) -> list[GoldGroup]:
     """Like `read_gold_groups`, of a file of preference pairs."""
 
     def reader(first: dict[str, Any]) -> Reader:
@@ -211,7 +194,9 @@ def read_pairs(path: Path, encode: PairEncoder) -> Rows:
     return _read(path, reader)
 
 
-def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader], contexts: Sequence[Context] = ()) -> Rows:
+def _read(
+    path: Path, reader_of: Callable[[dict[str, Any]], Reader], contexts: Sequence[Context] = ()
+) -> list[GoldGroup]:
     groups: list[GoldGroup] = []
     rejected: Counter[str] = Counter()
     read: Reader | None = None
@@ -240,7 +225,7 @@ def _read(path: Path, reader_of: Callable[[dict[str, Any]], Reader], contexts: S
         logger.warning("%s: %d of %d rows were left out: %s", path, rejected.total(), n_rows, reasons)
     if n_without_gold := sum(group.n_without_gold for group in groups):
         logger.warning("%s: %d candidates without a gold score were left out of their groups", path, n_without_gold)
-    return Rows(groups, rejected)
+    return groups
 
 
 def _check_unit(path: Path, groups: Sequence[GoldGroup]) -> None:
