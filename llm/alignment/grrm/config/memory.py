@@ -96,18 +96,8 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         *_judges(work.judges, formats, parked=False),
     ]
     not_recomputed = activations(shape, replace(layout, recompute=""), work.tokens, work.longest, formats)
-    granularities = [layout.recompute, *([work.critic_recompute] if work.has_critic else [])]  # pass after pass
-    phases = [phase for value in granularities for phase in update_phases(shape, layout, value, work, formats)]
-    update = max(phases, key=lambda phase: sum(part.size for part in phase))
-    if formats.device == "cpu":
-        tensors = gradients * (1 + copied) + states + sum(part.size for part in update)
-        gaps = heap_gaps(shape, layout, work, formats, tensors)
-        update = (*update, Part("gaps of the heap", gaps, "freed memory between blocks in use, and other buffers"))
-    scoring: tuple[Part, ...] = ()
-    if work.scored_only:
-        passing = pass_bytes(shape, layout, work.scored_only, formats)
-        chunk = min(work.scored_only, HEAD_TOKENS[formats.device]) * shape.vocabulary // layout.tensor
-        scoring = (Part("scoring", passing + 4 * chunk * HEAD_COPIES[formats.device], f"{work.scored_only:,} tokens"),)
+    update = _update(shape, layout, work, formats, gradients * (1 + copied) + states)
+    scoring = _scoring(shape, layout, work, formats) if work.scored_only else ()
     rollout = _rollout(shape, layout, work, formats) if work.sequences else ()
     judging, judged = _judging(work.judges, formats)
     if config.release_grads or "enable_release_grads" in config.sharding_parallel_config:
@@ -116,6 +106,25 @@ def memory_of(config: StageConfig, shape: ModelShape, layout: Layout, work: Work
         judging = (*judging, *released) if judging else ()
     cache_bytes = sequence_bytes(shape, work.positions, formats) // layout.sampling_ranks if work.sequences else 0
     return Memory(tuple(held), update, scoring, rollout, work.sequences, cache_bytes, not_recomputed, judging, judged)
+
+
+def _update(
+    shape: ModelShape, layout: Layout, work: Workload, formats: Formats, trained_bytes: int
+) -> tuple[Part, ...]:
+    """The phase of an update that takes most, beside `trained_bytes` of gradients and optimizer states."""
+    granularities = [layout.recompute, *([work.critic_recompute] if work.has_critic else [])]  # pass after pass
+    phases = [phase for value in granularities for phase in update_phases(shape, layout, value, work, formats)]
+    update = max(phases, key=lambda phase: sum(part.size for part in phase))
+    if formats.device == "gpu":
+        return update
+    gaps = heap_gaps(shape, layout, work, formats, trained_bytes + sum(part.size for part in update))
+    return (*update, Part("gaps of the heap", gaps, "freed memory between blocks in use, and other buffers"))
+
+
+def _scoring(shape: ModelShape, layout: Layout, work: Workload, formats: Formats) -> tuple[Part, ...]:
+    passing = pass_bytes(shape, layout, work.scored_only, formats)
+    chunk = min(work.scored_only, HEAD_TOKENS[formats.device]) * shape.vocabulary // layout.tensor
+    return (Part("scoring", passing + 4 * chunk * HEAD_COPIES[formats.device], f"{work.scored_only:,} tokens"),)
 
 
 def largest_shard(trained: Iterable[Weight], layout: Layout, is_even: bool) -> int:

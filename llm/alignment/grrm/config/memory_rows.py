@@ -82,7 +82,20 @@ def memory_rows(
     ]
     if layout.recompute:
         rows.append(("  activations without recompute", _gib(memory.not_recomputed), ""))
-    rows.append(_total("while updating", memory, memory.update))
+    rows += [_total("while updating", memory, memory.update), *_without_gradient(memory, work)]
+    rows += [
+        (f"judge {judge.title}", "unknown", f"{judge.folder} is not here: its weights are not counted")
+        for judge in work.judges
+        if judge.shape is None
+    ]
+    if isinstance(config, RewardModelConfig) and config.reward_model == "ranker":
+        rows.append(("  groups", f"{CANDIDATES} candidates", "assumed"))
+    return rows if limit is None else rows + _verdict(config, shape, layout, memory, devices, limit)
+
+
+def _without_gradient(memory: Memory, work: Workload) -> list[tuple[str, str, str]]:
+    """Of scoring, sampling and judging, where a run does them."""
+    rows: list[tuple[str, str, str]] = []
     if memory.scoring:
         rows += [*_parts(memory.scoring), _total("while scoring", memory, memory.scoring)]
     if memory.rollout:
@@ -98,14 +111,7 @@ def memory_rows(
             ("  KV cache of one reply of the judge", _gib(memory.bytes_per_reply), "the longest prompt and reply"),
             _total("while judging, less the cache", memory, memory.judging),
         ]
-    rows += [
-        (f"judge {judge.title}", "unknown", f"{judge.folder} is not here: its weights are not counted")
-        for judge in work.judges
-        if judge.shape is None
-    ]
-    if isinstance(config, RewardModelConfig) and config.reward_model == "ranker":
-        rows.append(("  groups", f"{CANDIDATES} candidates", "assumed"))
-    return rows if limit is None else rows + _verdict(config, shape, layout, memory, devices, limit)
+    return rows
 
 
 def usable(limit: int) -> int:
