@@ -62,8 +62,14 @@ def test_options_on_the_command_line_replace_single_ones_of_the_file(tmp_path):
     assert settings.judge_options == {"permutations": 2, "cache_size": 10, "prompt_type": "score"}
 
 
+@pytest.mark.parametrize("text", ["010", "1:30", "1_0", "0x10", "2026-11-29"])
+def test_values_of_options_are_the_numbers_that_an_argument_file_reads(text):
+    assert assigned(f"name={text}", "number=10") == {"name": text, "number": 10}
+
+
 @pytest.mark.parametrize(
-    ("assignment", "message"), [("x", "has no value"), ("=1", "has no value"), ("x=[", "quote it")]
+    ("assignment", "message"),
+    [("x", "has no value"), ("=1", "has no value"), ("x=[", "quote it"), ("x={a: 1, a: 2}", "quote it")],
 )
 def test_assignments_of_another_form_are_refused(assignment, message):
     with pytest.raises(UserError, match=message):

@@ -15,6 +15,7 @@ import yaml
 
 from grrm.errors import UserError, UserErrors
 from grrm.rewards.failure_policy import RewardFailure
+from grrm.strict_yaml import load_yaml
 
 NEXT_LINE = "\n  "
 GPU_EXTRA = "`paddle-grrm[gpu]` (docs/install.md)"
@@ -89,7 +90,7 @@ def run_command(command: click.Command, name: str) -> NoReturn:
 
 
 def read_assignments(assignments: Sequence[str], kind: str) -> dict[str, Any] | None:
-    """`NAME=VALUE` by name, each value as in YAML; None without any.
+    """`NAME=VALUE` by name, each value as in an argument file; None without any.
 
     Raises UserError for one of another form, or given twice; `kind` is what it calls them, such as "judge option".
     """
@@ -102,8 +103,8 @@ def read_assignments(assignments: Sequence[str], kind: str) -> dict[str, Any] | 
         if name in values:
             raise UserError(f"{kind} {name} is given twice: leave out one of the two")
         try:
-            values[name] = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            values[name] = load_yaml(text)
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{kind} {assignment[:80]!r} has a value that cannot be read: quote it") from error
     return values or None
 

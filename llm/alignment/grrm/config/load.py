@@ -18,10 +18,11 @@ from grrm.config.key import By, Section, aliases_of, keys_of
 from grrm.config.problems import Problems
 from grrm.config.stage_config import RLConfig, StageConfig
 from grrm.config.stages import STAGES, stage_of
-from grrm.config.values import UniqueKeys, is_hub_name
+from grrm.config.values import is_hub_name
 from grrm.config.workload import judge_folders
 from grrm.errors import UserError, nearest_name
 from grrm.small_files import read_small_file
+from grrm.strict_yaml import load_yaml
 
 C = TypeVar("C", bound=StageConfig)
 
@@ -43,7 +44,7 @@ def read_yaml(path: str | os.PathLike[str], *, may_be_empty: bool = False) -> di
     except UnicodeDecodeError as error:
         raise UserError(f"The argument file {os.fspath(path)!r} is not UTF-8 text.") from error
     try:
-        content = yaml.load(text, Loader=UniqueKeys)
+        content = load_yaml(text)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{os.fspath(path)}{line}: this is not valid YAML: {error.problem}.") from error

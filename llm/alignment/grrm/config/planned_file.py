@@ -16,9 +16,9 @@ from grrm.config.memory import GIB
 from grrm.config.memory_rows import FEWEST_SEQUENCES, NOT_IN_STAGES, changes_of, named_model, smallest_fitting
 from grrm.config.model_shape import model_shape
 from grrm.config.plan import Machine, prepared_file
-from grrm.config.values import UniqueKeys
 from grrm.data.atomic import write_bytes
 from grrm.errors import UserError
+from grrm.strict_yaml import load_yaml
 
 PLANNED = "# Planned for"  # how the line begins that names the hardware
 _SIZE = re.compile(r"(qwen2\.?5[-_](?:[a-z]+[-_])?)\d+(?:\.5)?b(?![a-z0-9])", re.IGNORECASE)
@@ -102,7 +102,7 @@ def _in_yaml(value: str | bool) -> str:
     if isinstance(value, bool):
         return as_written(value)
     try:
-        read = yaml.load(f"key: {value}", Loader=UniqueKeys)["key"]
+        read = load_yaml(f"key: {value}")["key"]
     except yaml.YAMLError:
         read = None
     is_read_alike = isinstance(read, list | dict | int | float) and not isinstance(read, bool)
