@@ -46,6 +46,23 @@ def test_a_memory_is_read_in_languages_by_any_of_their_names(src_lang, trg_lang,
     assert [(row["src_text"], row["trg_text"]) for row in rows if isinstance(row, dict)] == texts
 
 
+def test_variants_of_the_source_language_are_no_translations_unless_they_are_asked_for(tmp_path, caplog):
+    unit = (("en-US", "Color."), ("en-GB", "Colour."), ("de", "Farbe."))
+    variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in unit)
+    (tmp_path / "a.tmx").write_text(f"<tmx><tu>{variants}</tu><tu>{variants}</tu></tmx>")
+
+    def targets(trg_lang):
+        rows = open_table(tmp_path / "a.tmx", src_lang="en-US", trg_lang=trg_lang).read(None)
+        return [row["trg_text"] for row in rows]
+
+    assert targets("en-GB") == ["Colour.", "Colour."]
+    assert not caplog.messages
+    assert targets(None) == ["Farbe.", "Farbe."]
+    (message,) = caplog.messages
+    assert "2 texts in en-GB left out" in message
+    assert "give --trg-lang en-GB" in message
+
+
 def test_a_compressed_memory_is_read_with_every_translation_of_a_unit(tmp_path):
     texts = (("en", "Yes."), ("de", "Ja."), ("de", "Jawohl."))
     variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in texts)

@@ -7,7 +7,9 @@ files have, is not.
 
 from __future__ import annotations
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
@@ -18,8 +20,9 @@ from xml.parsers import expat
 from grrm.data.layouts.table import MAX_TEXT, Row, RowError, RowTable
 from grrm.data.layouts.text_files import line_pair_table, open_binary
 from grrm.errors import UserError, mistake_in
-from grrm.gqm.languages import display_name, language_code
+from grrm.gqm.languages import base_code, display_name, language_code
 
+logger = logging.getLogger(__name__)
 COLUMNS = ("src_text", "trg_text", "src_lang", "trg_lang")
 _MAX_DEPTH = 64
 _CHUNK = 1 << 20
@@ -31,9 +34,13 @@ _UNITS = frozenset(("tu", "trans-unit", "segment"))
 
 
 def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTable:
-    """A row for each translation of a unit: from `src_lang`, or the header's language, into `trg_lang` or any other."""
+    """A row for each translation of a unit: from `src_lang`, or the header's language, into `trg_lang` or any other.
+
+    Without `trg_lang` a text in another variant of the source's language is no translation; the log has their number.
+    """
 
     def rows(_: Sequence[str] | None) -> Iterator[Row | RowError]:
+        variants = Counter[str]()
         for unit, heads in _units(path):
             source_language = src_lang or unit.get("srclang") or heads.get("srclang", "*all*")
             if source_language == "*all*":
@@ -41,12 +48,21 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
             texts = [(variant.get("lang", ""), _text(variant.find("seg"))) for variant in unit.findall("tuv")]
             source, text = next((pair for pair in texts if _same(pair[0], source_language)), (None, None))
             others = [pair for pair in texts if pair[0] != source and (trg_lang is None or _same(pair[0], trg_lang))]
+            if source is not None and trg_lang is None:
+                alike = [lang for lang, _ in others if base_code(lang) == base_code(source)]
+                variants.update(alike)
+                others = [pair for pair in others if pair[0] not in alike]
             if source is None or not others:
                 lacking = source_language if source is None else trg_lang or "another language"
                 message = f"{path} unit {unit.get('tuid', '')!r} has no text in {lacking}; add it or remove the unit"
                 yield RowError(message, f"the unit has no text in {lacking}")
             for lang, translation in others if source is not None else ():
                 yield dict(zip(COLUMNS, (text, translation, source, lang), strict=True))
+        for lang, n_texts in variants.items():
+            sentence = (
+                "%s: %d texts in %s left out, a variant of the source language; give --trg-lang %s to pair them"
+            )
+            logger.warning(sentence, path, n_texts, lang, lang)
 
     return RowTable(str(path), COLUMNS, rows)
 
