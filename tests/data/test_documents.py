@@ -16,9 +16,9 @@ from grrm.data.annotation.groups import annotate_groups
 from grrm.data.annotation.relative import relative_groups
 from grrm.data.convert import convert_to_rows, convert_to_sft, convert_to_src_tgt
 from grrm.data.converters.gqm import convert_rl_gqm, convert_sft_gqm
-from grrm.data.converters.gqm_pairs import convert_pairs_gqm
+from grrm.data.converters.gqm_pairs import convert_pairs_gqm, convert_sft_pairwise
 from grrm.data.converters.mt import convert_rl_mt
-from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm
+from grrm.data.converters.sqm import convert_rl_sqm, convert_sft_sqm, question_and_criteria, rubric_judge
 from grrm.data.dataset import read_prompt_items
 from grrm.data.documents import LocatedRow, contexts_of, file_contexts
 from grrm.data.held_out import hold_out
@@ -26,8 +26,11 @@ from grrm.data.layouts.user_rows import UserRows
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 from grrm.judges.gqm import GQMJudge, GQMOptions
+from grrm.judges.pairwise import PairwiseJudge
+from grrm.judges.rubric import RubricJudge
 from grrm.judges.sqm import SQMJudge
 
+RUBRIC = rubric_judge()
 WORDS = ["eins", "zwei", "drei", "vier"]
 
 
@@ -160,7 +163,7 @@ def judged_segments() -> list[dict[str, Any]]:
 
 
 def prompts_shown(
-    judge: type[GQMJudge] | type[SQMJudge], row: dict[str, Any], context: Any, **settings: Any
+    judge: type[Any], row: dict[str, Any], context: Any, reference: str | None = None, **settings: Any
 ) -> set[str]:
     shown: set[str] = set()
 
@@ -174,36 +177,52 @@ def prompts_shown(
         def count_tokens(self, prompt):
             return 0
 
-    task = TranslationTask(row["src_text"], row["src_lang"], row["trg_lang"], context=context)
+    task = TranslationTask(row["src_text"], row["src_lang"], row["trg_lang"], reference, context=context)
     candidates = tuple(Candidate(text, text, text) for text in row["mt_texts"])
     judge(Model(), render=lambda prompt: prompt, **settings).judge([Group("g", task, candidates)])
     return shown
 
 
+@pytest.mark.parametrize("n_segments", [0, 2])
 @pytest.mark.parametrize("convert", [convert_sft_gqm, convert_rl_gqm, convert_pairs_gqm])
-def test_a_group_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path, convert):
+def test_a_group_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path, convert, n_segments):
     rows = judged_segments()
     contexts = file_contexts(write_parquet(tmp_path / "in.parquet", rows), 2)
     taught = set()
-    for row in converted(convert, rows, tmp_path, context_segments=2):
+    for row in converted(convert, rows, tmp_path, context_segments=n_segments):
         messages = row["prompt"] if "prompt" in row else row["messages"]
         taught.add(messages if isinstance(messages, str) else messages[0]["content"])
-    options, pairs = GQMOptions(context_segments=2), zip(rows, contexts, strict=True)
+    options, pairs = GQMOptions(context_segments=n_segments), zip(rows, contexts, strict=True)
     assert taught == set().union(*(prompts_shown(GQMJudge, *pair, options=options) for pair in pairs))
 
 
+@pytest.mark.parametrize("n_segments", [0, 2])
 @pytest.mark.parametrize("convert", [convert_sft_sqm, convert_rl_sqm])
-def test_a_single_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path, convert):
+def test_a_single_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path, convert, n_segments):
     rows = judged_segments()
     contexts = file_contexts(write_parquet(tmp_path / "in.parquet", rows), 2)
     taught = {
         (row["prompt"] if "prompt" in row else row["messages"])[0]["content"]
-        for row in converted(convert, rows, tmp_path, context_segments=2)
+        for row in converted(convert, rows, tmp_path, context_segments=n_segments)
     }
     asked = [
-        prompts_shown(SQMJudge, row, context, context_segments=2) for row, context in zip(rows, contexts, strict=True)
+        prompts_shown(SQMJudge, row, context, context_segments=n_segments)
+        for row, context in zip(rows, contexts, strict=True)
     ]
     assert taught == set().union(*asked)
+
+
+def test_a_pairwise_judge_is_taught_with_prompts_that_it_is_asked_with(tmp_path):
+    rows = judged_segments()
+    taught = {row["messages"][0]["content"] for row in converted(convert_sft_pairwise, rows, tmp_path, pairs=9)}
+    assert taught < set().union(*(prompts_shown(PairwiseJudge, row, None) for row in rows))
+
+
+def test_a_rubric_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path):
+    row = judged_segments()[0] | {"src_text": "eins</s>", "mt_texts": ["one", "one <s>", "1"]}
+    taught = {line["messages"][0]["content"] for line in converted(convert_sft_sqm, [row], tmp_path, judge=RUBRIC)}
+    question, criteria = question_and_criteria(TranslationTask(row["src_text"], row["src_lang"], row["trg_lang"]))
+    assert taught == prompts_shown(RubricJudge, row | {"src_text": question}, None, reference=criteria)
 
 
 def test_a_row_whose_context_cannot_be_shown_is_left_out(tmp_path):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from grrm.errors import UserError
-from grrm.gqm.fences import FENCED, Guard, fence_for
+from grrm.gqm.fences import FENCED, fence_for
 from grrm.gqm.groups import ContextSegment, TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import context_block, gqm_prompt, sqm_prompt
+from grrm.gqm.prompts import context_block, gqm_prompt, pairwise_prompt, sqm_prompt
 
 MAX_CONTEXT_SEGMENTS = 16
+Escape = Callable[[str], str]  # a text as a judge's prompt shows it, such as `Guard.escape`
 
 
 def nearest_context(task: TranslationTask, n_segments: int) -> tuple[ContextSegment, ...]:
@@ -35,13 +36,13 @@ def context_texts(context: Iterable[ContextSegment]) -> list[str]:
     return [text for segment in context for text in segment if text is not None]
 
 
-def with_shown_context(task: TranslationTask, n_segments: int, guard: Guard = FENCED) -> TranslationTask:
+def with_shown_context(task: TranslationTask, n_segments: int, escape: Escape = FENCED.escape) -> TranslationTask:
     """The task with source and nearest segments as a prompt shows them. Raises UserError as `check_context`."""
     context = tuple(
-        ContextSegment(guard.escape(source), None if translation is None else guard.escape(translation))
+        ContextSegment(escape(source), None if translation is None else escape(translation))
         for source, translation in nearest_context(task, n_segments)
     )
-    return replace(task, source=guard.escape(task.source), context=context)
+    return replace(task, source=escape(task.source), context=context)
 
 
 def group_prompt(
@@ -50,13 +51,13 @@ def group_prompt(
     prompt_type: str,
     add_example: bool,
     n_segments: int,
-    guard: Guard = FENCED,
+    escape: Escape = FENCED.escape,
 ) -> str:
-    """`gqm_prompt` of the task, every text as `guard` shows it, behind `n_segments` of context.
+    """`gqm_prompt` of the task, every text as `escape` shows it, behind `n_segments` of context.
 
     Raises UserError as `gqm_prompt` and `check_context`, ValueError as the former.
     """
-    shown, texts = with_shown_context(task, n_segments, guard), [guard.escape(text) for text in candidates]
+    shown, texts = with_shown_context(task, n_segments, escape), [escape(text) for text in candidates]
     context = shown.context or ()
     fence = fence_for([shown.source, *texts, *context_texts(context)])
     languages = (task.src_lang, task.trg_lang)
@@ -68,6 +69,11 @@ def single_prompt(shown: TranslationTask, text: str) -> str:
     context = shown.context or ()
     fence = fence_for([shown.source, text, *context_texts(context)])
     return sqm_prompt(shown.source, text, shown.src_lang, shown.trg_lang, fence, context)
+
+
+def pair_prompt(source: str, pair: tuple[str, str], src_lang: str, trg_lang: str) -> str:
+    """`pairwise_prompt` of escaped texts. Raises UserError as that does."""
+    return pairwise_prompt(source, pair, src_lang, trg_lang, fence_for([source, *pair]))
 
 
 def ranker_prompt(task: TranslationTask, prompt_type: str, n_segments: int = 0) -> str:

@@ -189,7 +189,7 @@ class GQMJudge(GeneratorJudge):
             return GroupPrompt(None, distinct, Status.UNSAFE_SOURCE)
         if sum(map(len, distinct.texts)) > PIECE_CHARS and not self.may_fit(map(size, distinct.texts)):
             return GroupPrompt(None, distinct, Status.TOO_LONG)
-        how = (self.options.prompt_type, self.options.add_example, n_context, self.guard)
+        how = (self.options.prompt_type, self.options.add_example, n_context, self.guard.escape)
         prompt = self.render(group_prompt(task, distinct.texts, *how))
         return GroupPrompt(prompt, distinct) if self.fits(prompt) else GroupPrompt(None, distinct, Status.TOO_LONG)
 

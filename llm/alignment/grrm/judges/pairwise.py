@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
-from grrm.gqm.fences import fence_for
+from grrm.gqm.context import pair_prompt
 from grrm.gqm.groups import Group, Status, Verdict
-from grrm.gqm.prompts import pairwise_prompt
 from grrm.judges.dedup import DistinctCandidates, Outcome, dedup_texts, expand_to_duplicates, ranking_of
 from grrm.judges.generation import GeneratorJudge, GeneratorSettings, JudgeSampling, Question, Reply, ask
 from grrm.judges.generative import GenerativeOptions
@@ -82,9 +81,7 @@ class PairwiseJudge(GeneratorJudge):
             if not self.may_fit((sizes[first], sizes[second])):
                 yield (first, second), None
                 continue
-            both = (shown[first], shown[second])
-            fence = fence_for([source, *both])
-            prompt = self.render(pairwise_prompt(source, both, task.src_lang, task.trg_lang, fence=fence))
+            prompt = self.render(pair_prompt(source, (shown[first], shown[second]), task.src_lang, task.trg_lang))
             yield (first, second), prompt if self.fits(prompt) else None
 
     def _verdict(self, group: Group, plan: DistinctCandidates, replies: Mapping[Pair, Reply[str] | None]) -> Verdict:

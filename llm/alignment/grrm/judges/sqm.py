@@ -166,7 +166,7 @@ class SQMJudge(GeneratorJudge):
         """The question about distinct text `k`, None when it is too long to ask."""
         task, escape = group.task, self.guard.escape
         reference = escape(self.shown_of(task.reference or "")) if self.needs_reference else None
-        shown = replace(with_shown_context(task, self.context_segments, self.guard), reference=reference)
+        shown = replace(with_shown_context(task, self.context_segments, escape), reference=reference)
         prompt = self.render(self.prompt_of(shown, escape(plan.texts[k])))
         return Question(prompt, prompt, self.read, self.cut_is_readable) if self.fits(prompt) else None
 

@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.gqm import taught_analysis
-from grrm.data.converters.groups import group_prompts, integer_scores, read_groups
+from grrm.data.converters.groups import escape, group_prompts, integer_scores, read_groups
 from grrm.data.converters.intake import Intake, with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, SFT_SCHEMA, Order, shuffled_order, taught, write_in_order
 from grrm.errors import UserError
-from grrm.gqm.prompts import pairwise_prompt, render_response
+from grrm.gqm.context import pair_prompt
+from grrm.gqm.prompts import render_response
 
 PAIR_SCHEMA = pa.schema([(name, pa.string()) for name in ("prompt", "chosen", "rejected")])
 Choice = Literal["gap", "random"]
@@ -99,8 +100,8 @@ def convert_sft_pairwise(
         groups = intake.table.take([group for group, _ in picked]).to_pylist()
         prompts, letters = [], []
         for row, (first, other) in zip(groups, (pair for _, pair in picked), strict=True):
-            both = (row["mt_texts"][first], row["mt_texts"][other])
-            prompts.append(pairwise_prompt(row["src_text"], both, row["src_lang"], row["trg_lang"]))
+            both = (escape(row["mt_texts"][first]), escape(row["mt_texts"][other]))
+            prompts.append(pair_prompt(escape(row["src_text"]), both, row["src_lang"], row["trg_lang"]))
             letters.append("A" if int(row["scores"][first]) > int(row["scores"][other]) else "B")
         return taught(prompts, letters, [[(0, 1)]] * len(letters))
 

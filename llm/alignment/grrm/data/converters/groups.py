@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from grrm.data.converters.intake import Intake, Kind, read_usable
 from grrm.data.documents import Context
 from grrm.errors import UserError
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, group_prompt
+from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
-from grrm.gqm.prompts import gqm_prompt
+
+escape = lru_cache(maxsize=1 << 18)(FENCED.escape)  # a text is in many rows, and takes 0.1 ms
 
 
 def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | None) -> Intake:
@@ -61,16 +63,18 @@ def integer_scores(scores: Sequence[float]) -> tuple[int, ...]:
 def group_prompts(
     groups: Sequence[Mapping[str, Any]], prompt_type: str, add_example: bool, contexts: Sequence[Context | None]
 ) -> list[str]:
-    """The prompt of each group; where it has a context, that which a judge with context is shown."""
+    """The prompt of each group, behind its context if it has one, as a judge is shown it."""
     prompts = []
     for group, context in zip(groups, contexts, strict=True):
-        source, texts, languages = group["src_text"], group["mt_texts"], (group["src_lang"], group["trg_lang"])
-        if context is None:
-            prompts.append(gqm_prompt(source, texts, *languages, prompt_type, add_example))
-        else:
-            task = TranslationTask(source, *languages, context=context)
-            prompts.append(group_prompt(task, texts, prompt_type, add_example, MAX_CONTEXT_SEGMENTS))
+        task = TranslationTask(*(group[name] for name in ("src_text", "src_lang", "trg_lang")), context=context)
+        how = (prompt_type, add_example, shown_segments(context), escape)
+        prompts.append(group_prompt(task, group["mt_texts"], *how))
     return prompts
+
+
+def shown_segments(context: Context | None) -> int:
+    """The number of segments that a prompt shows of a row's context."""
+    return 0 if context is None else MAX_CONTEXT_SEGMENTS
 
 
 def _group_faults(mt_key: str, score_key: str, batch: pa.Table) -> Iterator[str | None]:

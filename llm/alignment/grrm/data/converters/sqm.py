@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.groups import integer_scores
+from grrm.data.converters.groups import escape, integer_scores, shown_segments
 from grrm.data.converters.intake import Intake, Kind, read_usable, with_contexts
 from grrm.data.converters.output import (
     DEFAULT_SEED,
@@ -28,11 +28,11 @@ from grrm.data.converters.output import (
 from grrm.data.documents import Context
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
-from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, single_prompt, with_shown_context
-from grrm.gqm.fences import FENCED
+from grrm.gqm.context import single_prompt, with_shown_context
+from grrm.gqm.fences import UNFENCED
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
-from grrm.gqm.prompts import Span, sqm_prompt
+from grrm.gqm.prompts import Span
 from grrm.gqm.rubric import rubric_prompt
 
 
@@ -52,9 +52,7 @@ class SingleJudge:
 
 
 def _sqm_prompt(task: TranslationTask, text: str) -> str:
-    if task.context is not None:  # as the judge with that option shows it
-        return single_prompt(with_shown_context(task, MAX_CONTEXT_SEGMENTS), FENCED.escape(text))
-    return sqm_prompt(task.source, text, task.src_lang, task.trg_lang)
+    return single_prompt(with_shown_context(task, shown_segments(task.context), escape), escape(text))
 
 
 SQM = SingleJudge("single_score", _sqm_prompt, str, lambda score: json.dumps({"A": score}))
@@ -71,7 +69,7 @@ def rubric_judge(criteria: str = CRITERIA) -> SingleJudge:
     _check_criteria(criteria)
 
     def prompt(task: TranslationTask, text: str) -> str:
-        return rubric_prompt(*question_and_criteria(task, criteria), text)
+        return rubric_prompt(*map(UNFENCED.escape, (*question_and_criteria(task, criteria), text)))
 
     return SingleJudge(
         "grade",
