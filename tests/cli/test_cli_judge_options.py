@@ -142,9 +142,18 @@ def test_rows_that_no_server_answers_for_are_written_with_their_status_and_judge
         assert second[:3] + second[4:] == first[:3] + first[4:]
         assert second[3]["judge_scores"] == [9, 7]
         assert rank(second, *given, "--resume") == second
+        assert json.loads(second[0]["judge_settings"]) == {"judge": "gqm", "model": "m", "prompt_type": "score"}
+        other = [*given[:3], "other", *LANGUAGES, "--temperature", "1"]
+        with pytest.raises(UserError) as caught:
+            rank(first, *other, "--resume")
     finally:
         is_over.set()
         server.close()
+    assert (
+        "model is m there and other here, prompt_type is score there and the default here, temperature is the default "
+        "there and 1.0 here" in str(caught.value)
+    )
+    assert "with another --out and without --resume" in str(caught.value)
 
 
 def test_where_no_server_answers_at_all_nothing_is_written(rank, tmp_path):

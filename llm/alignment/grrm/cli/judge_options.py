@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -15,7 +14,6 @@ from grrm.cli.options import (
     NAMES,
     JudgeName,
     JudgeOption,
-    ModelOptions,
     explicit_model_options,
     is_explicit,
     model_options,
@@ -49,7 +47,7 @@ FLAGS = {
 # The name of a judge's option where its flag has another one.
 OPTION_OF = {"retry": "retries", "grammar": "mode", "mt_prompt_type": "prompt_type", "scorer_env": "environment"}
 _WHY = {"nothing": ", which has no model", "reward model": ", which generates nothing"}
-# --judge with all options of judges and their models, which `judge_opener` takes.
+# --judge with all options of judges and their models, which `choose_judge` takes.
 judge_options = option_group(
     model_options,
     sampling_options(max_new_tokens=8192, retry=6),
@@ -118,12 +116,19 @@ judge_options = option_group(
 )
 
 
-def judge_opener(
-    spec: JudgeSpec, groups: Sequence[Group], metrics: JudgeMetrics, flags: dict[str, Any], assignments: dict[str, Any]
-) -> Callable[[], Judge]:
-    """Return what opens the judge with the options of its flags and `assignments`.
+class ChosenJudge(NamedTuple):
+    """A judge that is not open yet, and the settings that its verdicts depend on, those at their defaults left out."""
 
-    Raises UserError for what can be refused before that.
+    open: Callable[[], Judge]
+    settings: dict[str, Any]
+
+
+def choose_judge(
+    spec: JudgeSpec, groups: Sequence[Group], metrics: JudgeMetrics, flags: dict[str, Any], assignments: dict[str, Any]
+) -> ChosenJudge:
+    """Return the judge with the options of its flags and `assignments`.
+
+    Raises UserError for what can be refused before it is opened.
     """
     from grrm.inference.rank import METRIC_SECONDS
     from grrm.judges.spec import Process
@@ -156,7 +161,11 @@ def judge_opener(
         seconds=model.deadline or METRIC_SECONDS,
         metrics=metrics,
     )
-    return lambda: options.open(process)
+    settings = {"judge": spec.name, "model": model.model, "chat_template": explicit}
+    settings |= options.model_dump(mode="json", exclude_defaults=True)
+    return ChosenJudge(
+        lambda: options.open(process), {name: value for name, value in settings.items() if value is not None}
+    )
 
 
 def context_segments_of(spec: JudgeSpec, assignments: dict[str, Any], model: str | None) -> int:
@@ -168,16 +177,6 @@ def context_segments_of(spec: JudgeSpec, assignments: dict[str, Any], model: str
     requested = assignments.get("context_segments", 0)
     has_option = "context_segments" in spec.options.model_fields
     return requested if has_option and isinstance(requested, int) else 0  # what else there is, opening refuses
-
-
-def explicit_judge_settings() -> dict[str, Any]:
-    """The options of the judge and its model that stand on the command line, as JSON."""
-    context = click.get_current_context()
-    return {
-        name: json.loads(json.dumps(context.params[name], default=str))
-        for name in sorted((*FLAGS, *ModelOptions.__dataclass_fields__, "chat_template"))
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    }
 
 
 def _refuse_model_options(spec: JudgeSpec) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,14 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Status
 
 if TYPE_CHECKING:
+    from grrm.cli.judge_options import ChosenJudge
     from grrm.cli.records import Records
     from grrm.cli.results import Columns
     from grrm.gqm.groups import Group, Verdict
     from grrm.judges.interface import Judge
     from grrm.judges.metrics import JudgeMetrics
 
-SCORES = "judge_scores"
+SCORES, SETTINGS = "judge_scores", "judge_settings"
 UNANSWERED = frozenset((Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE))
 
 
@@ -39,11 +41,12 @@ def verdict_types() -> dict[str, Any]:
         "judge_rejections": pa.list_(pa.string()),
         "judge_tokens": pa.int64(),
         "judge_order_scores": pa.list_(pa.list_(pa.float64())),
+        SETTINGS: pa.string(),
     }
 
 
 def judged(
-    open_judge: Callable[[], Judge],
+    judge: ChosenJudge,
     groups: Sequence[Group],
     batch_rows: int,
     metrics: JudgeMetrics,
@@ -57,7 +60,7 @@ def judged(
     Raises UserError as the judge does, and where no server answered at all.
     """
     still_open = [group for group in groups if int(group.group_id) not in earlier]
-    new = _judged(open_judge, still_open, batch_rows, metrics, remedy) if still_open else {}
+    new = _judged(judge, still_open, batch_rows, metrics, remedy) if still_open else {}
     columns: dict[str, list[Any]] = {}
     for name in verdict_types():
         values = iter(new.get(name, ()))
@@ -67,19 +70,19 @@ def judged(
 
 
 def _judged(
-    open_judge: Callable[[], Judge], groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics, remedy: str
+    chosen: ChosenJudge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics, remedy: str
 ) -> dict[str, list[Any]]:
     """The new verdicts; what they are, and what they cost, is told on stderr."""
     from grrm.judges.value_head import RewardModelJudge, clipping
 
-    opened, before, seconds = cache(open_judge), metrics.values(), 0.0
+    opened, before, seconds = cache(chosen.open), metrics.values(), 0.0
 
     def judge_rows(judge: Judge, rows: Sequence[int]) -> list[Any]:
         nonlocal seconds
         start_s = time.perf_counter()
         verdicts = judge.judge([groups[row] for row in rows])
         seconds += time.perf_counter() - start_s
-        return _values(verdicts)
+        return _values(verdicts, json.dumps(chosen.settings, ensure_ascii=False, sort_keys=True))
 
     rows = over_devices(len(groups), batch_rows, opened, judge_rows, "ranking")
     columns = {name: [row[i] for row in rows] for i, name in enumerate(verdict_types())}
@@ -102,13 +105,13 @@ def _judged(
     return columns
 
 
-def _values(verdicts: Sequence[Verdict]) -> list[Any]:
+def _values(verdicts: Sequence[Verdict], settings: str) -> list[Any]:
     """Of each verdict its values in the columns of `verdict_types`, in their order."""
     from grrm.inference.rank import result_of
 
     result = result_of(verdicts)
     return [
-        list(row)
+        [*row, settings]
         for row in zip(
             [list(verdict.scores) for verdict in verdicts],
             *(result[name] for name in ("statuses", "rankings", "responses", "attempts", "rejections")),
@@ -132,6 +135,22 @@ def take_earlier(records: Records, score_key: str) -> dict[int, dict[str, Any]]:
         for index, columns in enumerate(earlier_columns)
         if UNANSWERED.isdisjoint(columns["judge_statuses"] or UNANSWERED)
     }
+
+
+def check_same_judge(origin: str, earlier: Iterable[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
+    """Raises UserError where verdicts of an earlier run are by a judge of other settings, which it names."""
+    for text in dict.fromkeys(columns[SETTINGS] for columns in earlier if columns[SETTINGS]):
+        theirs = json.loads(text)
+        names = sorted(name for name in {*theirs, *settings} if theirs.get(name) != settings.get(name))
+        if names:
+            differing = ", ".join(
+                f"{name} is {theirs.get(name, 'the default')} there and {settings.get(name, 'the default')} here"
+                for name in names
+            )
+            raise UserError(
+                f"{origin} has verdicts of another judge ({differing}): give the same options, or judge the original "
+                "rows with another --out and without --resume"
+            )
 
 
 def _tell_of_unanswered(statuses: Sequence[Sequence[str]], remedy: str) -> None:

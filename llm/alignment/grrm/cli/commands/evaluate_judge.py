@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import SharedCommand, devices_option
-from grrm.cli.judge_options import FLAGS, judge_opener, judge_options
+from grrm.cli.judge_options import FLAGS, choose_judge, judge_options
 from grrm.cli.options import COUNT, FILE, explicit_model_options, is_explicit, language_options, refuse_ineffective
 from grrm.cli.reports import percent
 from grrm.entry import read_assignments
@@ -234,9 +234,9 @@ def _judge_sets(
         raise UserError(f"--judge {name} judges answers, and these are translations; choose another judge")
     if spec.reference == "needed" and not all(group.task.reference for group in flat):
         raise UserError(f"--judge {name} needs a reference for every source; choose another judge")
-    open_judge = judge_opener(spec, numbered, metrics, flags, read_assignments(judge_options, "judge option") or {})
+    judge = choose_judge(spec, numbered, metrics, flags, read_assignments(judge_options, "judge option") or {})
     remedy = "they count as not scored; start it again for all of them"
-    scores = iter(judged(open_judge, numbered, batch_rows, metrics, {}, remedy)[SCORES])
+    scores = iter(judged(judge, numbered, batch_rows, metrics, {}, remedy)[SCORES])
     return [
         test_set.judged(groups, [next(scores) for _ in groups])
         for test_set, groups in zip(sets, groups_of, strict=True)

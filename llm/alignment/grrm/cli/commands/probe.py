@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from grrm.cli.judge_options import explicit_judge_settings, judge_opener, judge_options
+from grrm.cli.judge_options import choose_judge, judge_options
 from grrm.cli.options import COUNT, FILE, language_options, refuse_ineffective
 from grrm.cli.reports import judge_cost, mean_and_interval, percent, unread_replies
 from grrm.entry import read_assignments
@@ -106,8 +106,8 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     if not groups:
         raise UserError(f"no probe of {', '.join(names)} applies to {rows}: name others")
     assignments = read_assignments(judge_options, "judge option") or {}
-    open_judge = judge_opener(spec, groups, metrics, options, assignments)
-    verdicts = iter(_judged(open_judge, groups, batch_rows, metrics))
+    judge = choose_judge(spec, groups, metrics, options, assignments)
+    verdicts = iter(_judged(judge.open, groups, batch_rows, metrics))
     reports = {
         size: measure(chosen, of_size, [next(verdicts) for _ in of_size], n_resamples, seed)
         for size, of_size in groups_of.items()
@@ -116,8 +116,8 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         kind = "each text apart" if apart else "pairs" if size == 2 else f"groups of {size}"
         _show(f"Probes of {spec.name}: {len(chosen.rows)} rows, {kind}", report, NOTES.get(spec.reference))
     if out is not None:
-        settings = {"judge": spec.name, "reads_reference": spec.reference, "seed": seed}
-        settings["options"] = {**explicit_judge_settings(), **assignments}
+        settings = {"judge": judge.settings.pop("judge"), "reads_reference": spec.reference, "seed": seed}
+        settings["options"] = judge.settings
         counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if single_order else 2}
         of_sizes = {"apart" if apart else str(size): report.record() for size, report in reports.items()}
         write_json(out, {**settings, **counts, "group_sizes": of_sizes})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,17 @@ import click
 
 from grrm.cli.devices import SharedCommand, devices_option
 from grrm.cli.folders import leaves_out_rows, over_folder, shared
-from grrm.cli.judge_options import context_segments_of, judge_opener, judge_options
+from grrm.cli.judge_options import choose_judge, context_segments_of, judge_options
 from grrm.cli.options import FILE, input_options
-from grrm.cli.verdict_columns import SCORES, judged, show_verdicts, take_earlier, verdict_types, with_empty_rows
+from grrm.cli.verdict_columns import (
+    SCORES,
+    check_same_judge,
+    judged,
+    show_verdicts,
+    take_earlier,
+    verdict_types,
+    with_empty_rows,
+)
 from grrm.entry import read_assignments
 from grrm.judges.metrics import JudgeMetrics
 
@@ -52,8 +61,8 @@ def rank(
     Judges of answers need trg_text and no languages, judges that show context document and position.
 
     Added are judge_scores, judge_statuses, judge_ranking (positions, best first), judge_response, judge_attempts,
-    judge_rejections (why replies could not be read), judge_tokens and judge_order_scores, all null in rows that cannot
-    be judged.
+    judge_rejections (why replies could not be read), judge_tokens, judge_order_scores and judge_settings, all null in
+    rows that cannot be judged.
     """
     from grrm.cli.records import language, read_records, tell_usable_rows, text, text_or_none, texts
     from grrm.cli.results import result_sink
@@ -63,12 +72,8 @@ def rank(
 
     records = read = read_records(rows, _source_and_candidates)
     earlier = take_earlier(records, score_key) if options.pop("resume") else {}
-    if earlier:  # nothing in the rows says which judge it was
-        click.echo(
-            f"{len(earlier)} of {len(records.rows)} rows keep the verdicts that they have; the others must get theirs "
-            "of the same judge with the same options",
-            err=True,
-        )
+    if earlier:
+        click.echo(f"{len(earlier)} of {len(records.rows)} rows keep the verdicts that they have", err=True)
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
     src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
     spec = spec_of(options.pop("judge"))
@@ -105,10 +110,12 @@ def rank(
     numbered = zip(usable.numbers, tasks, lists, strict=True)
     groups = [group_of(number - 1, task, candidates) for number, task, candidates in numbered]
     metrics = shared("metrics", JudgeMetrics)
-    open_judge = judge_opener(spec, groups, metrics, options, assignments)
+    judge = choose_judge(spec, groups, metrics, options, assignments)
+    check_same_judge(read.origin, earlier.values(), judge.settings)
+    judge = judge._replace(open=partial(shared, "judge", judge.open))
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
     with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
-        columns = judged(lambda: shared("judge", open_judge), groups, batch_rows, metrics, earlier)
+        columns = judged(judge, groups, batch_rows, metrics, earlier)
         new = columns if score_key == SCORES else {score_key: columns[SCORES]}
         write(new if written is records else with_empty_rows(new, usable.numbers, len(written.rows)))
 
