@@ -120,6 +120,14 @@ def test_rows_are_grouped_by_source_and_annotators_averaged(tmp_path):
     assert rows_of(card(tmp_path, write_jsonl(path, rows), "--scores", "mine"))["mine"] == row
 
 
+def test_blanks_around_a_name_make_no_other_system_or_annotator(tmp_path):
+    rows = plain_rows()
+    expected = card(tmp_path, write_jsonl(tmp_path / "rows.jsonl", rows))["rows"]
+    for row in rows[::2]:
+        row |= {"system": f" {row['system']}\u00a0", "annotator": f"{row['annotator']} "}
+    assert card(tmp_path, write_jsonl(tmp_path / "rows.jsonl", rows))["rows"] == expected
+
+
 @pytest.mark.parametrize("names", [{"trg_text": "translation"}, {"trg_text": "mt", "src_text": "source"}])
 def test_translations_beside_their_references_are_what_is_judged(tmp_path, names):
     """As `grrm translate` writes rows, and as files with WMT's columns lp, source and target have them."""

@@ -142,7 +142,7 @@ def read_segment_scores(path: Path) -> dict[str, Floats]:
     scores: dict[str, list[float]] = {}
     for number, line in lines_of(path):
         try:
-            system, value = line.rsplit(maxsplit=1)  # names may have spaces
+            system, value = line.strip().rsplit(maxsplit=1)  # names may have spaces
             score = np.nan if value == "None" else float(value)
             if np.isinf(score):
                 raise ValueError("no score is infinite")

@@ -84,7 +84,8 @@ def read_rows(
         pair = _language_pair(row, languages, where)
         pair = pairs.setdefault(language_pair(*pair), pair)  # as the first row writes it
         source, system, annotator = (_text(row, name) or "" for name in ("src_text", "system", "annotator"))
-        if not source.strip() or not system.strip() or not isinstance(row.get("trg_text"), str):
+        system, annotator = system.strip(), annotator.strip()
+        if not source.strip() or not system or not isinstance(row.get("trg_text"), str):
             raise UserError(f"{where} lacks the source, the system or its text; write all three, or leave the row out")
         systems.add(system)
         if system in excluded:
