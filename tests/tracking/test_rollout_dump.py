@@ -119,6 +119,15 @@ def test_nan_is_written_as_null_and_said_aloud(tmp_path, caplog):
     assert "candidates.reward is nan" in caplog.text
 
 
+@pytest.mark.parametrize(("file_format", "shown"), [("jsonl", "half \ud83d"), ("parquet", "half \ufffd")])
+def test_half_a_character_of_a_reply_does_not_end_a_run(tmp_path, file_format, shown):
+    record = group_record(1, a_group("g"), replace(VERDICT, analysis="half \ud83d"), [0.75, None], [0.5, 0.0])
+    RolloutDump(tmp_path, file_format).write(1, [record])
+    (read,) = read_rollouts(tmp_path)
+    assert read["verdict"]["analysis"] == shown
+    assert {**read, "verdict": None} == {**record, "verdict": None}
+
+
 def test_wrong_use_is_refused(tmp_path):
     with pytest.raises(ValueError, match="lengths"):
         group_record(1, a_group("g"), VERDICT, [1.0], [1.0, 2.0])

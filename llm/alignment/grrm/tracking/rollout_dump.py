@@ -20,6 +20,7 @@ from grrm.data.atomic import atomic_path, write_json
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import span_fields, spans_of_fields
 from grrm.gqm.terms import terms_mapping, terms_of_mapping
+from grrm.http_client.exchange import clean_text
 from grrm.rewards.mixing import mix, part_fields
 from grrm.tracking.metrics_log import StepLines, finite, read_step_lines
 
@@ -238,7 +239,8 @@ class RolloutDump:
     def write(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Write the `group_record`s of one step; they are on disk when this returns. No records, no file.
 
-        In parquet a second write of the same step replaces the first. Raises ValueError on a record of another step.
+        In parquet a second write of the same step replaces the first, and U+FFFD stands for half a character. Raises
+        ValueError on a record of another step.
         """
         if any(record["step"] != step for record in records):
             raise ValueError(f"records of steps {sorted({record['step'] for record in records})} given for step {step}")
@@ -248,8 +250,14 @@ class RolloutDump:
             self._lines.append(records)
             return
         path = self.folder / f"rollouts-rank000-step{step:08d}.parquet"
+        rows = [finite(record) for record in records]
+        try:
+            table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+        except UnicodeEncodeError:  # half a character of a reply, which lines of JSON escape
+            rows = json.loads(clean_text(json.dumps(rows, ensure_ascii=False)))
+            table = pa.Table.from_pylist(rows, schema=_SCHEMA)
         with atomic_path(path) as temporary:
-            pq.write_table(pa.Table.from_pylist([finite(record) for record in records], schema=_SCHEMA), temporary)
+            pq.write_table(table, temporary)
 
 
 def read_arguments(folder: Path) -> dict[int, dict[str, Any]]:
