@@ -145,6 +145,8 @@ def test_arms_are_the_policies_that_are_trained(tmp_path):
     assert names == ["seed1/grpo", "seed1/eval-grpo", "seed1/grpo_gqm_sft", "seed1/eval-grpo_gqm_sft"]
     with pytest.raises(UserError, match="--arms has no policy 'gqm': give some of grpo, "):
         real_runner.read_arms("grpo,gqm")
+    with pytest.raises(UserError, match="--half judges makes none: leave out one"):
+        real_runner.run_real(JUDGES, arms="grpo", out=tmp_path)
 
 
 def test_with_the_embedder_every_evaluation_is_followed_by_the_similarity_of_its_translations(tmp_path, monkeypatch):

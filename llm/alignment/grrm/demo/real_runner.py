@@ -42,9 +42,11 @@ def run_real(
     """
     if "avx512_bf16" not in cpu_facts()[1]:
         settings = {"dtype": "float32"} | settings
-    if arms is not None:
-        settings["arms"] = read_arms(arms)
     halves = HALVES if half == "both" else (half,)
+    if arms is not None:
+        if POLICIES not in halves:
+            raise UserError(f"--arms names {POLICIES}, and --half {half} makes none: leave out one of the two")
+        settings["arms"] = read_arms(arms)
     slice_of: dict[str, Any] = dict(QUICK) if quick else {}
     chosen = settings_for(replace(RealSettings(**slice_of), **settings), minutes, halves)
     return run_halves(chosen, halves, fresh=fresh, out=out)

@@ -59,9 +59,7 @@ def tmx_table(path: Path, src_lang: str | None, trg_lang: str | None) -> RowTabl
             for lang, translation in others if source is not None else ():
                 yield dict(zip(COLUMNS, (text, translation, source, lang), strict=True))
         for lang, n_texts in variants.items():
-            sentence = (
-                "%s: %d texts in %s left out, a variant of the source language; give --trg-lang %s to pair them"
-            )
+            sentence = "%s: %d texts in %s left out, a variant of the source language; give --trg-lang %s to pair them"
             logger.warning(sentence, path, n_texts, lang, lang)
 
     return RowTable(str(path), COLUMNS, rows)
