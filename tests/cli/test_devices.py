@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from support.command_line import GRRM, grrm, invoke
+from support.completions_server import CompletionsServer, Refuse
 from support.rows import write_jsonl
 from support.stopped_clock import eventually
 from support.tiny_policy import write_tiny_checkpoint
 
-from grrm.cli import devices, results
+from grrm.cli import devices, results, shares
 from grrm.errors import UserError
 from grrm.tracking import console
 
@@ -59,7 +60,7 @@ def test_rows_that_are_done_are_not_done_again_on_other_devices_either(tmp_path)
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     kept = [[0.5, 0.5, 0.5], ["scored"] * 3, [[0, 1, 2]], "kept", 0, [], 0, None]
-    (parts / f"{devices._fingerprint(words, rows)}-0-of-3.jsonl").write_text(json.dumps([1, kept]) + "\n" + "[4, [[0.1")
+    (parts / f"{shares.fingerprint(words, rows)}-0-of-3.jsonl").write_text(json.dumps([1, kept]) + "\n" + "[4, [[0.1")
     rank(rows, out, "--devices", "cpu:2")
     responses = [json.loads(line)["judge_response"] for line in out.read_text().splitlines()]
     assert responses == ["", "kept", *[""] * (N_ROWS - 2)]
@@ -73,7 +74,7 @@ def test_the_time_left_is_that_of_the_rows_that_are_not_done(tmp_path, monkeypat
     words = ["rank", str(rows), *map(str, RANK), "--out", str(out)]
     kept = [[0.5, 0.5, 0.5], ["scored"] * 3, [[0, 1, 2]], "kept", 0, [], 0, None]
     lines = [json.dumps([row, kept]) + "\n" for row in (0, 3)]
-    (parts / f"{devices._fingerprint(words, rows)}-0-of-3.jsonl").write_text("".join(lines))
+    (parts / f"{shares.fingerprint(words, rows)}-0-of-3.jsonl").write_text("".join(lines))
     opened = []
 
     class Progress(console.StepProgress):
@@ -90,7 +91,7 @@ def test_what_is_left_of_another_command_is_not_used(tmp_path):
     rows = write_rows(tmp_path)
 
     def key(*words: object) -> str:
-        return devices._fingerprint(["rank", *map(str, words)], rows)
+        return shares.fingerprint(["rank", *map(str, words)], rows)
 
     first = key(rows, "--devices", "cpu:2")
     assert first == key(rows, "--devices=0-7") == key(rows, "--batch-deadline", 5, "--devices", "cpu:2")
@@ -105,9 +106,9 @@ def test_every_file_of_a_folder_of_rows_counts(tmp_path):
     deep = tmp_path / "wmt/system-outputs/en-de/a.txt"
     deep.parent.mkdir(parents=True)
     deep.write_text("one\n")
-    before = devices._fingerprint(["judge", str(tmp_path / "wmt")], tmp_path / "wmt")
+    before = shares.fingerprint(["judge", str(tmp_path / "wmt")], tmp_path / "wmt")
     deep.write_text("other\n")
-    assert before != devices._fingerprint(["judge", str(tmp_path / "wmt")], tmp_path / "wmt")
+    assert before != shares.fingerprint(["judge", str(tmp_path / "wmt")], tmp_path / "wmt")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,28 @@ def test_what_is_done_stays_until_the_output_is_written(tmp_path, monkeypatch):
     invoke(*words)
     assert len(out.read_text().splitlines()) == N_ROWS
     assert not (tmp_path / "out.jsonl.parts").exists()
+
+
+def test_translations_by_servers_that_went_away_are_not_asked_for_again(tmp_path):
+    n_before = 4
+
+    def until_it_fails(body, number):
+        return "number" if number < n_before or server.is_back else Refuse(500)
+
+    rows, out = write_rows(tmp_path, samples=False), tmp_path / "out.jsonl"
+    with CompletionsServer(until_it_fails) as server:
+        server.is_back = False
+        words = ["translate", rows, "--url", server.url, "--model", "m", "--prompt-type", "Tower", "--out", out]
+        done = grrm(*words, "--batch-rows", 2)
+        assert f"{n_before} of {N_ROWS} rows are in {out}.parts: the same command goes on from there" in done.stderr
+        assert (done.returncode, out.exists()) == (2, False)
+        assert "did not answer" in last_sentence(done)
+        server.is_back = True
+        server.requests.clear()
+        invoke(*words, "--batch-rows", 5, "--deadline", 60)
+        assert len(server.requests) == N_ROWS - n_before
+    assert [json.loads(line)["translation"] for line in out.read_text().splitlines()] == ["number"] * N_ROWS
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "out.jsonl"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell processes that their parent is gone")

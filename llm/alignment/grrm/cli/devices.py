@@ -3,12 +3,12 @@
 Every process is the command itself, on the rows that are its share. It appends what it makes of them to a file of its
 own in OUT.parts, so that a run that was stopped goes on from there, on other devices as well. A process that ends too
 early, or finishes no batch in time, ends the command.
+
+A command without devices may append its results to such a file, too.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import sys
@@ -16,24 +16,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from grrm.cli.folders import works_on_folder
 from grrm.cli.options import FILE, FiniteRange, option_group, refuse_ineffective
 from grrm.cli.script_flags import ScriptCommand
+from grrm.cli.shares import Compute, Opened, compute_share, fingerprint, read_done
 from grrm.errors import UserError
 from grrm.startup import end_with_parent, usable_cores
 
 if TYPE_CHECKING:
     from grrm.demo.processes import Child
 
-Opened = TypeVar("Opened")
-Compute = Callable[[Opened, Sequence[int]], list[Any]]  # of row indices: the result of each, as JSON
 _WORDS, _DEVICES, _DEADLINE = "grrm.words", "grrm.devices", "grrm.deadline"
 _SHARE, _SHARES = "grrm.share", "grrm.shares"
-_HOW = ("--devices", "--batch-deadline", "--batch-rows")  # which do not change the rows
 _POLL_S = 0.2
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -85,13 +83,21 @@ devices_option = option_group(
 
 
 def over_devices(
-    n_rows: int, batch_rows: int, open_it: Callable[[], Opened], compute: Compute[Opened], description: str
+    n_rows: int,
+    batch_rows: int,
+    open_it: Callable[[], Opened],
+    compute: Compute[Opened],
+    description: str,
+    *,
+    resumes: bool = False,
 ) -> list[Any]:
     """Return the results of `compute` for the rows 0 to `n_rows`, in their order, computed here or on devices.
 
     It gets what `open_it` opened in its process and at most `batch_rows` rows, and must return the same for a row
-    whichever are in its batch. A process that has a share ends here. Raises UserError for devices that cannot be used,
-    and when one of their processes fails or takes too long.
+    whichever are in its batch. A process that has a share ends here. With `resumes` a command on one file goes on where
+    it ended early, also without devices.
+
+    Raises UserError for devices that cannot be used, and when one of their processes fails or takes too long.
     """
     from grrm.inference.batch_calls import batches
     from grrm.tracking.console import StepProgress
@@ -99,13 +105,17 @@ def over_devices(
     context = click.get_current_context(silent=True)  # None outside a command
     meta = context.meta if context else {}
     if meta.get(_SHARE) is not None:
-        _compute_share(n_rows, batch_rows, open_it, compute, *meta[_SHARE])
+        end_with_parent()  # the next run of a command that was killed writes to the same file
+        compute_share(n_rows, batch_rows, open_it, compute, *meta[_SHARE])
         raise click.exceptions.Exit(0)
     if meta.get(_DEVICES) is not None:
         meta[_SHARES] = shares = _Shares.of_command(meta[_DEVICES], meta[_WORDS], n_rows)
         return shares.run(description, meta[_DEADLINE])
     if context is not None:
         refuse_ineffective(("batch_deadline",), "without --devices")
+        if resumes and context.params["out"] is not None and not works_on_folder() and str(_rows_of(context)[0]) != "-":
+            meta[_SHARES] = shares = _Shares({"this": {}}, meta[_WORDS], n_rows, context)
+            return shares.compute(batch_rows, open_it, compute, description)
     opened = open_it()
     with closing(StepProgress(n_rows, description=description)) as progress:
         ranges = batches(n_rows, batch_rows, lambda done, _: progress.update(done))
@@ -133,26 +143,42 @@ class _Shares:
     """The processes of a command: each has every N-th row, and a file for what becomes of them."""
 
     def __init__(
-        self, devices: Mapping[str, Mapping[str, str]], words: Sequence[str], n_rows: int, parts: Path, key: str
+        self, devices: Mapping[str, Mapping[str, str]], words: Sequence[str], n_rows: int, context: click.Context
     ) -> None:
-        self.devices, self.words, self.n_rows, self.parts, self.key = devices, words, n_rows, parts, key
+        self.devices, self.words, self.n_rows, out = devices, words, n_rows, context.params["out"]
+        self.parts, self.key = out.with_name(f"{out.name}.parts"), fingerprint(words, _rows_of(context)[0])
         n = len(devices)
-        self.files = [parts / f"{self.key}-{index}-of-{n}.jsonl" for index in range(n)]
+        self.files = [self.parts / f"{self.key}-{index}-of-{n}.jsonl" for index in range(n)]
 
     @classmethod
     def of_command(cls, devices: str, words: Sequence[str], n_rows: int) -> _Shares:
         """The shares of the command that runs. Raises UserError where it cannot be shared out."""
         context = click.get_current_context()
-        argument = next(item for item in context.command.params if isinstance(item, click.Argument))
-        rows, out = context.params[str(argument.name)], context.params["out"]
+        rows, name = _rows_of(context)
         if works_on_folder():
             raise UserError("--devices shares out the rows of a file: for a folder give --part-id and --device-num")
-        if out is None or str(rows) == "-":
-            raise UserError(f"--devices needs files: give {argument.human_readable_name} as a file, and --out")
+        if context.params["out"] is None or str(rows) == "-":
+            raise UserError(f"--devices needs files: give {name} as a file, and --out")
         if context.params["urls"]:
             raise UserError("--devices is for a checkpoint and --url for servers: leave out one of them")
-        parts = out.with_name(f"{out.name}.parts")
-        return cls(environments(devices), words, n_rows, parts, _fingerprint(words, rows))
+        return cls(environments(devices), words, n_rows, context)
+
+    def compute(
+        self, batch_rows: int, open_it: Callable[[], Opened], compute: Compute[Opened], description: str
+    ) -> list[Any]:
+        """Compute the rows that are not done in this process, and read the results of all."""
+        from grrm.tracking.console import StepProgress
+
+        n_done = len(read_done(self.parts, self.key))
+        try:
+            with closing(StepProgress(self.n_rows, initial=n_done, description=description)) as progress:
+                compute_share(self.n_rows, batch_rows, open_it, compute, 0, 1, self.files[0], progress.update)
+        finally:
+            done = read_done(self.parts, self.key)
+            if 0 < len(done) < self.n_rows:
+                sentence = f"{len(done)} of {self.n_rows} rows are in {self.parts}: the same command goes on from there"
+                click.echo(sentence, err=True)
+        return [done[row] for row in range(self.n_rows)]
 
     def run(self, description: str, deadline_s: float) -> list[Any]:
         """Start the processes for the rows that are not done, wait for them, and read what they made."""
@@ -160,12 +186,12 @@ class _Shares:
         from grrm.tracking.console import StepProgress
 
         self.parts.mkdir(parents=True, exist_ok=True)
-        done = _read_done(self.parts, self.key)
+        done = read_done(self.parts, self.key)
         if len(done) < self.n_rows:
             progress = StepProgress(self.n_rows, initial=len(done), description=description)
             with closing(progress), signals_as_interrupts(), ExitStack() as stack:
                 self._wait(stack, progress.update, len(done), deadline_s)
-            done = _read_done(self.parts, self.key)
+            done = read_done(self.parts, self.key)
         return [done[row] for row in range(self.n_rows)]
 
     def remove(self) -> None:
@@ -233,62 +259,7 @@ class _Process:
         )
 
 
-def _compute_share(
-    n_rows: int,
-    batch_rows: int,
-    open_it: Callable[[], Opened],
-    compute: Compute[Opened],
-    index: int,
-    n: int,
-    path: Path,
-) -> None:
-    """Append what becomes of every `n`-th row from `index` on, a line each, but for those that are there."""
-    from grrm.inference.batch_calls import batches
-
-    end_with_parent()  # the next run of a command that was killed writes to the same file
-    done = _read_done(path.parent, path.name.partition("-")[0])
-    _drop_half_line(path)
-    still_open = [row for row in range(index, n_rows, n) if row not in done]
-    if not still_open:
-        return
-    opened = open_it()
-    for positions in batches(len(still_open), batch_rows, None):
-        rows = [still_open[position] for position in positions]
-        lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(opened, rows), strict=True)]
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
-
-
-def _read_done(parts: Path, key: str) -> dict[int, Any]:
-    """Read the results of the rows that are done; a line that is being written, or was cut off, is none."""
-    done = {}
-    for path in sorted(parts.glob(f"{key}-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-            row, done_value = json.loads(line)
-            done[row] = done_value
-    return done
-
-
-def _drop_half_line(path: Path) -> None:
-    if path.exists():
-        content = path.read_bytes()
-        os.truncate(path, content.rfind(b"\n") + 1)
-
-
-def _fingerprint(words: Sequence[str], rows: Path) -> str:
-    """Of the command without its devices, and of the files and folders that it names: another makes other rows.
-
-    Of the folder `rows` every file counts, of others those directly in it.
-    """
-    digest, skipped = hashlib.sha256(), False
-    for word in words:
-        option = word.replace("_", "-")
-        if not skipped and not option.startswith(_HOW):
-            digest.update(f"{word}\0".encode())
-            path = Path(word.partition("=")[2] or word)
-            is_there = os.path.exists(path)  # Path.exists raises for a text that is longer than a name may be
-            for file in [path, *sorted(path.glob("**/*" if path == rows else "*"))] if is_there else []:
-                state = file.stat()
-                digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}\0".encode() if file.is_file() else b"")
-        skipped = option in _HOW
-    return digest.hexdigest()[:16]
+def _rows_of(context: click.Context) -> tuple[Path, str]:
+    """The file of a command's rows, and its argument's name."""
+    argument = next(item for item in context.command.params if isinstance(item, click.Argument))
+    return context.params[str(argument.name)], argument.human_readable_name

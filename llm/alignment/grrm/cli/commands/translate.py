@@ -77,7 +77,7 @@ def translate(
 
     Added are translation, status and raw_output; with several per source the lists mt_texts, mt_statuses and
     raw_outputs, which `grrm rank` reads. A row without a translation has null there, and a blank line of text has null
-    everywhere.
+    everywhere. With --out the same command goes on where an earlier one ended early, as when servers go away.
     """
     from grrm.cli.records import language, languages, read_records, text, usable_rows
     from grrm.cli.results import result_sink
@@ -127,7 +127,7 @@ def translate(
             chosen = [prompts[row] for row in rows]
             return _cells(translate_prompts(opened, chosen, settings, batch_rows=batch_rows, keys=rows))
 
-        translations = over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating")
+        translations = over_devices(len(prompts), batch_rows, open_model, translate_rows, "translating", resumes=True)
         _summarize(translations, prompting)
         columns = _columns(translations, settings)
         new = columns if out_key is None else {out_key: [*map(_as_list, next(iter(columns.values())))]}
