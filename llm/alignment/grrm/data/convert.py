@@ -23,7 +23,7 @@ from grrm.data.chats import MESSAGES
 from grrm.data.documents import CARRIED, LOCATION, carried, carried_columns, location_fields, with_location
 from grrm.data.layouts.table import MAX_TEXT, RowError, counted
 from grrm.data.layouts.user_rows import COLUMNS, UserRows, opened
-from grrm.data.parquet import SCHEMA, count_rows, iter_rows, write_rows
+from grrm.data.parquet import SCHEMA, check_parquet, count_rows, iter_rows, write_rows
 from grrm.data.task_json import render_tgt
 from grrm.errors import UserError, require_known
 from grrm.gqm.chat import CONTROL_TOKENS, render_chatml
@@ -134,8 +134,7 @@ def convert_to_rows(
     rows: Path | UserRows, out: Path, prompt_type: str = "codeblock-think", without: Collection[int] = ()
 ) -> ConversionReport:
     """Write the rows that `convert_to_src_tgt` would use as parquet, with `COLUMNS`, places and terms, else like it."""
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; rows are written as parquet")
+    check_parquet(out, "rows")
     rejected: list[RejectedRow] = []
     columns = carried_columns(rows)
 

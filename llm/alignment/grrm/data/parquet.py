@@ -28,6 +28,12 @@ class TranslationRow(NamedTuple):
     trg_lang: str
 
 
+def check_parquet(out: Path, noun: str) -> None:
+    """Raises UserError for an output that does not end with .parquet; `noun` says what it has, such as "pairs"."""
+    if out.suffix != ".parquet":
+        raise UserError(f"{out} does not end with .parquet; {noun} are written as parquet only")
+
+
 def write_rows(path: Path, rows: Iterable[tuple[Any, ...]], schema: pa.Schema = SCHEMA) -> int:
     """Write `rows`, values in the order of `schema`, to `path` in one atomic step, streaming; returns how many.
 

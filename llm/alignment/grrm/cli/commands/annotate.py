@@ -195,11 +195,11 @@ def import_annotations(
     from grrm.cli.reports import mean_and_interval
     from grrm.cli.results import show_table
     from grrm.data.atomic import check_writable, write_json
+    from grrm.data.parquet import check_parquet
     from grrm.evaluation.annotation.gold import gold_groups, merged_scores, people_agreement, write_gold
     from grrm.evaluation.annotation.intake import read_annotations
 
-    if out.suffix != ".parquet":
-        raise UserError(f"--out {out} does not end with .parquet; groups are written as parquet only")
+    check_parquet(out, "groups")
     check_writable(out, json_file)
     languages = options["src_lang"], options["trg_lang"]
     groups = gold_groups(annotation for path in files for annotation in read_annotations(path, languages))

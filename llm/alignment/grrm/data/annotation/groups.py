@@ -19,7 +19,7 @@ from grrm.data.atomic import check_writable
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.documents import LOCATION, location_columns, location_of, with_location
 from grrm.data.layouts.user_rows import COLUMNS
-from grrm.data.parquet import TranslationRow, count_rows, iter_raw_rows, write_rows
+from grrm.data.parquet import TranslationRow, check_parquet, count_rows, iter_raw_rows, write_rows
 from grrm.errors import UserError, mistake_in
 from grrm.gqm.fences import FENCED
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED, display_name
@@ -132,8 +132,7 @@ def _check(
 
 
 def _check_output(out: Path, fit_scale: Path | None) -> None:
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; groups are written as parquet only")
+    check_parquet(out, "groups")
     check_writable(out, fit_scale)
     if fit_scale is not None and fit_scale.resolve() == out.resolve():
         raise UserError(f"{out} cannot hold the groups and their scale; give two files")

@@ -16,7 +16,7 @@ from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.groups import read_scored_groups
 from grrm.data.documents import LOCATION, file_locations, with_location
 from grrm.data.layouts.user_rows import COLUMNS
-from grrm.data.parquet import write_rows
+from grrm.data.parquet import check_parquet, write_rows
 from grrm.errors import UserError
 
 TOP = 9  # so that every score is one digit
@@ -49,8 +49,7 @@ def relative_groups(
     """
     if group_size == 1:
         raise UserError(f"group_size is {group_size}; it must be at least 2, or 0 for whole groups")
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; groups are written as parquet")
+    check_parquet(out, "groups")
     intake = read_scored_groups(parquet, needs_reference=analysis == "alignment")
     locations = file_locations(parquet)
     rejected = list(intake.rejected)

@@ -15,6 +15,7 @@ from grrm.data.converters.gqm import taught_analysis
 from grrm.data.converters.groups import escape, group_prompts, integer_scores, read_groups
 from grrm.data.converters.intake import Intake, with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, SFT_SCHEMA, Order, shuffled_order, taught, write_in_order
+from grrm.data.parquet import check_parquet
 from grrm.errors import UserError
 from grrm.gqm.context import pair_prompt
 from grrm.gqm.prompts import render_response
@@ -46,8 +47,7 @@ def convert_pairs_gqm(
     Groups whose scores are all the same are left out and counted. Raises UserError for an unknown prompt type, an `out`
     that is not .parquet, no group to make a pair of, and as `read_groups` does.
     """
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; pairs are written as parquet only")
+    check_parquet(out, "pairs")
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
     all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
     rng = Random(seed)

@@ -26,6 +26,7 @@ from grrm.data.converters.output import (
     write_in_order,
 )
 from grrm.data.documents import Context
+from grrm.data.parquet import check_parquet
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.context import single_prompt, with_shown_context
@@ -180,8 +181,7 @@ def convert_rubric_questions(
     OUT is a parquet file; languages, candidates and scores are kept under their names. Raises UserError as
     `convert_sft_sqm` and `rubric_judge`, and for an `out` that is not .parquet.
     """
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; groups are written as parquet only")
+    check_parquet(out, "groups")
     intake = _read(parquet, mt_key, score_key, None, rubric_judge(criteria).needs_reference)
     pairs = [question_and_criteria(task, criteria) for task in _tasks(intake.table)]
     shown = {"src_text": [question for question, _ in pairs], "trg_text": [row_criteria for _, row_criteria in pairs]}

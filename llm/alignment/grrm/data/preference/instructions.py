@@ -16,6 +16,7 @@ from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.intake import Intake, read_usable
 from grrm.data.converters.output import DEFAULT_SEED, Order, shuffled_order, write_in_order
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH
+from grrm.data.parquet import check_parquet
 from grrm.errors import UserError
 from grrm.gqm.languages import could_be_name
 from grrm.gqm.pair_prompts import HOLE, diverse_templates, pair_template
@@ -64,8 +65,7 @@ def write_instructions(
 
     Raises UserError as `read_usable` does, for an `out` that is not .parquet, and when no pair is left.
     """
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
+    check_parquet(out, "pairs")
     names = (columns or PairColumns()).names()
 
     def faults(batch: pa.Table) -> list[str | None]:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.output import DEFAULT_SEED, shuffled_order, write_in_order
 from grrm.data.layouts.arrow_files import ROWS_PER_BATCH, open_parquet
+from grrm.data.parquet import check_parquet
 from grrm.data.preference.matrix import language_matrices
 from grrm.data.preference.pair_files import check_columns, pair_files
 from grrm.errors import UserError
@@ -91,8 +92,7 @@ def write_pairs(
     Memory: a batch of rows, and all pairs. Raises UserError for a file without the columns or with other types, for an
     `out` that is not .parquet, and when there is no pair at all.
     """
-    if out.suffix != ".parquet":
-        raise UserError(f"{out} does not end with .parquet; pairs are written as parquet")
+    check_parquet(out, "pairs")
     rules, columns = rules or PairRules(), columns or {}
     files = pair_files(folder)
     contents = {
