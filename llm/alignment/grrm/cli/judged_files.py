@@ -22,6 +22,7 @@ from grrm.cli.records import (
     text,
     texts,
 )
+from grrm.cli.verdict_columns import SCORES
 from grrm.data.layouts.table import RowError, counted
 from grrm.errors import UserError
 from grrm.evaluation.ranking import JudgedGroup
@@ -30,7 +31,6 @@ from grrm.gqm.languages import language_pair
 from grrm.judges.consensus import ConsensusJudge
 
 CONSENSUS = "consensus"
-SCORES_OF_RANK = "judge_scores"  # the column of `grrm rank`, whose other columns are about the same judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _group(records: Records, number: int, gold_key: str, score_key: str, system_
     systems = None if system_key is None else records.cell(number, system_key, names, "a list of different names")
     if systems is not None:
         check_lengths(records, number, f"{gold_key} and {system_key}", [gold, systems])
-    if score_key != SCORES_OF_RANK:  # another judge's scores: the orders and tokens are not its own
+    if score_key != SCORES:  # another judge's scores: the orders and tokens are not its own
         return JudgedGroup(languages, gold, judged, systems=systems)
     orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of numbers, one per order")
     for order in orders or ():

@@ -42,9 +42,10 @@ class RewardAlarm:
 
     Raised when the mean reward of samples is above that of either and greedy corpus chrF is below it by more than
     noise: the whole interval of the paired difference is below zero, texts resampled; of 99 % against the first
-    evaluation, of 99.8 % against the best. Evaluations without any reward say
-    nothing. With fewer than ten references it cannot be raised, and says so once. `settings` is how the evaluation
-    decodes; evaluations that decode otherwise are not compared.
+    evaluation, of 99.8 % against the best. Evaluations without any reward say nothing.
+
+    With fewer than ten references it cannot be raised, and says so once. `settings` is how the evaluation decodes;
+    evaluations that decode otherwise are not compared.
     """
 
     def __init__(self, tasks: Sequence[TranslationTask], settings: str = "") -> None:

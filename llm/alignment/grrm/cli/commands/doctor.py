@@ -30,6 +30,7 @@ from grrm_csrc.compiling import find_compiler, obtain
 from grrm_csrc.operators import operator_compiler, operator_library
 
 DEFAULT_PORT = 8731
+IMPORT_S = 180.0
 GIB = 2**30
 _MARKS = {"ok": "green", "note": "cyan", "warning": "yellow", "broken": "red"}
 
@@ -83,15 +84,15 @@ def installed_version(distribution: str) -> str | None:
         return None
 
 
-def paddle_import_error(timeout_s: float = 180.0) -> str | None:
+def paddle_import_error() -> str | None:
     """The last line of the error when paddle and paddlenlp do not import together, None when they do."""
     code = "import paddle, paddlenlp.trainer, paddlenlp.transformers"
     try:
         child = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout_s, check=False
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=IMPORT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {timeout_s:g} s"
+        return f"no answer within {IMPORT_S:g} s"
     if child.returncode == 0:
         return None
     return (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]

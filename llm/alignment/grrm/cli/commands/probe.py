@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from grrm.judges.interface import Judge
     from grrm.judges.metrics import JudgeMetrics
 
+_HEADERS = (
+    *("probe", "pair", "right #", "95 % interval", "margin #", "tied #", "rows #"),
+    *("refused #", "unscored #", "n/a #"),
+)
 _UNREAD = "most pairs have no two scores: a judge that was trained on groups of one size needs --group-size"
 NOTES = {
     "needed": "this judge reads the reference, and the reference is a candidate: right decisions are trivial",
@@ -176,18 +180,7 @@ def _show(title: str, report: ProbeReport, note: str | None) -> None:
     is_unread = sum(scores.unscored for scores in of_all) > sum(scores.decided for scores in of_all)
     show_table(
         title,
-        [
-            "probe",
-            "pair",
-            "right #",
-            "95 % interval",
-            "margin #",
-            "tied #",
-            "rows #",
-            "refused #",
-            "unscored #",
-            "n/a #",
-        ],
+        _HEADERS,
         [
             [
                 *(name if of_pair == "all" else "", of_pair),
