@@ -113,7 +113,7 @@ def over_devices(
         return shares.run(description, meta[_DEADLINE])
     if context is not None:
         refuse_ineffective(("batch_deadline",), "without --devices")
-        if resumes and context.params["out"] is not None and not works_on_folder() and str(_rows_of(context)[0]) != "-":
+        if resumes and context.params["out"] is not None and not works_on_folder() and _rows_of(context)[0].is_file():
             meta[_SHARES] = shares = _Shares({"this": {}}, meta[_WORDS], n_rows, context)
             return shares.compute(batch_rows, open_it, compute, description)
     opened = open_it()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,8 @@ from grrm.judges.metrics import JudgeMetrics
 
 if TYPE_CHECKING:
     from grrm.cli.records import Cell, Records
-    from grrm.gqm.groups import ContextSegment
+    from grrm.gqm.groups import ContextSegment, TranslationTask
+    from grrm.judges.spec import JudgeSpec
 
 
 @click.command(cls=SharedCommand)
@@ -66,7 +67,6 @@ def rank(
     """
     from grrm.cli.records import language, read_records, tell_usable_rows, text, text_or_none, texts
     from grrm.cli.results import result_sink
-    from grrm.gqm.groups import TranslationTask
     from grrm.inference.rank import group_of
     from grrm.judges.registry import spec_of
 
@@ -75,34 +75,22 @@ def rank(
     if earlier:
         click.echo(f"{len(earlier)} of {len(records.rows)} rows keep the verdicts that they have", err=True)
     src_text_key, src_lang_key, mt_key = (options.pop(f"{name}_key") for name in ("src_text", "src_lang", "mt"))
-    src_lang, trg_lang = options.pop("src_lang"), options.pop("trg_lang")
+    languages = {src_lang_key: options.pop("src_lang"), "trg_lang": options.pop("trg_lang")}  # None: the column's
     spec = spec_of(options.pop("judge"))
-    of_answers, reads_references = spec.of_answers, spec.reference != "unread"
     cells: list[Cell] = [(src_text_key, text, "text"), (mt_key, texts, "a list of texts")]
-    cells += [(src_lang_key, language, "a language")] * (src_lang is None and not of_answers)
-    cells += [("trg_lang", language, "a language")] * (trg_lang is None and not of_answers)
-    reference: Callable[[Any], str | None] = text if spec.reference == "needed" else text_or_none
-    cells += [("trg_text", reference, "text")] * reads_references
+    own = [name for name, override in languages.items() if override is None and not spec.of_answers]
+    cells += [(name, language, "a language") for name in own]
+    cells += [("trg_text", text if spec.reference == "needed" else text_or_none, "text")] * (spec.reference != "unread")
     usable = tell_usable_rows(records, cells, "left out" if leaves_out_rows() else "not judged")
     written, records = usable.records if leaves_out_rows() else records, usable.records
-    for name, override in ((src_lang_key, src_lang), ("trg_lang", trg_lang)):
+    for name, override in languages.items():
         for row in filter(None, written.rows if override else ()):  # the row of a broken line stays empty
             row[name] = override
-    sources = records.column(src_text_key, text, "text")
-    tasks = list(
-        map(
-            TranslationTask,
-            sources,
-            _languages(records, src_lang_key, src_lang, of_answers),
-            _languages(records, "trg_lang", trg_lang, of_answers),
-            records.column("trg_text", reference, "text") if reads_references else [None] * len(sources),
-        )
-    )
+    tasks = _tasks(records, src_text_key, languages, spec)
     assignments = read_assignments(judge_options, "judge option") or {}
     n_segments = context_segments_of(spec, assignments, options["model"])
     if n_segments:
-        names = (src_text_key, "trg_text", src_lang_key, "trg_lang")
-        contexts = _contexts(read, names, (None, None, src_lang, trg_lang), n_segments)
+        contexts = _contexts(read, {src_text_key: None, "trg_text": None, **languages}, n_segments)
         tasks = [
             replace(task, context=contexts[number - 1]) for number, task in zip(usable.numbers, tasks, strict=True)
         ]
@@ -127,20 +115,29 @@ def _source_and_candidates(line: str) -> dict[str, Any]:
     return {"src_text": source, "mt_texts": candidates}
 
 
-def _contexts(
-    records: Records, names: Sequence[str], overrides: Sequence[str | None], n_segments: int
-) -> list[tuple[ContextSegment, ...]]:
-    """The context of each row, judged or not; `names` are the columns of texts and languages."""
+def _tasks(
+    records: Records, src_text_key: str, languages: Mapping[str, str | None], spec: JudgeSpec
+) -> list[TranslationTask]:
+    """The task of each usable row; of a judge of answers those without languages have "" in their place."""
+    from grrm.cli.records import languages as languages_of
+    from grrm.cli.records import text, text_or_none
+    from grrm.gqm.groups import TranslationTask
+
+    nothing = [None] * len(records.rows)
+    pairs = (
+        [""] * len(nothing) if spec.of_answers and override is None else languages_of(records, name, override)
+        for name, override in languages.items()
+    )
+    references = nothing if spec.reference == "unread" else records.column("trg_text", text_or_none, "text")
+    return list(map(TranslationTask, records.column(src_text_key, text, "text"), *pairs, references))
+
+
+def _contexts(records: Records, columns: Mapping[str, str | None], n_segments: int) -> list[tuple[ContextSegment, ...]]:
+    """The context of each row, judged or not; `columns` are those of texts and languages, and what overrides them."""
     from grrm.data.documents import LocatedRow, contexts_of
 
     located = []
     for row in records.rows:
-        texts = [override or row.get(name) for name, override in zip(names, overrides, strict=True)]
+        texts = [override or row.get(name) for name, override in columns.items()]
         located.append(LocatedRow.of_row(row)._replace(**dict(zip(LocatedRow._fields, texts, strict=False))))
     return contexts_of(located, n_segments, lambda index: f"{records.origin} row {index + 1}")
-
-
-def _languages(records: Records, name: str, override: str | None, of_answers: bool) -> list[str]:
-    from grrm.cli.records import languages
-
-    return [""] * len(records.rows) if of_answers and override is None else languages(records, name, override)
