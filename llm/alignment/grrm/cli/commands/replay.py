@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import compress, islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from grrm.errors import UserError
 
 if TYPE_CHECKING:
     from grrm.evaluation.bootstrap import Interval
+    from grrm.evaluation.ranking import JudgedGroup
     from grrm.gqm.groups import Verdict
     from grrm.rl.replay import Difference
 
@@ -69,8 +70,7 @@ def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **
 
 
 def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_failed: bool) -> None:
-    from grrm.evaluation.meta_metrics import agreement, dumped_group
-    from grrm.evaluation.ranking import JudgedGroup
+    from grrm.evaluation.meta_metrics import dumped_group
     from grrm.inference.judge_sources import open_source
     from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
@@ -98,7 +98,8 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
     opened = open_source(source)
     if isinstance(opened, ServerJudge):
         wait_until_ready(opened.client, "--url")
-    groups, statuses = list[JudgedGroup](), Counter[str]()
+    groups: list[JudgedGroup] = []
+    statuses = Counter[str]()
 
     def judged() -> Iterator[tuple[dict[str, Any], Verdict]]:
         chosen = compress(records(), is_judged)
@@ -115,14 +116,20 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
         counts = ", ".join(f"{status} {count}" for status, count in sorted(statuses.items()))
         click.echo(f"{source.title} on their candidates: {counts}; written to {path}")
         return
-    agreed = agreement(groups)
     click.echo(f"{source.title} on {n_judged} groups, against the judge of the run:")
+    _tell_agreement(groups)
+    click.echo(f"written to {path}")
+
+
+def _tell_agreement(groups: Sequence[JudgedGroup]) -> None:
+    from grrm.evaluation.meta_metrics import agreement
+
+    agreed = agreement(groups)
     click.echo(f"  Kendall tau-b within groups    {_shown(agreed.kendall_tau_b)}")
     click.echo(f"  pairs in the same relation     {_shown(agreed.same_order)}")
     click.echo(f"  correlation within groups      {_shown(agreed.correlation)}")
     coverage = "none were scored" if agreed.coverage is None else f"{agreed.coverage:.0%}"
     click.echo(f"  of the run's scored pairs, scored here too: {coverage}")
-    click.echo(f"written to {path}")
 
 
 def _shown(interval: Interval | None) -> str:

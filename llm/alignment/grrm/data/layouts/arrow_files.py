@@ -23,6 +23,7 @@ ROWS_PER_BATCH = 8192
 _SHOWN = 5
 _IN_OTHER_BYTES = re.compile(r"utf-?8", re.IGNORECASE)
 _OTHER_DELIMITERS = ";\t"  # of CSV: spreadsheets write them where the comma is the decimal point
+_NAMES_DELIMITER = "sep="
 _QUOTED = r'^"([^"]|"")*""([^"]|"")*"$'
 
 
@@ -129,15 +130,8 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
 
     with arrow_errors(path), _long_rows(path, delimiter, is_csv):
         names = opened(None).schema.names
-        if is_csv and names[0].startswith("sep="):
-            delimiter, n_skipped = names[0][4:] or ",", 1
-            if len(delimiter) > 1 or not "\0" < delimiter < "\x7f":
-                raise UserError(
-                    f"{path} names the delimiter {delimiter[:40]!r} in its first line; give an ASCII character"
-                )
-            names = opened(None).schema.names
-        elif is_csv and len(names) == 1 and (others := [mark for mark in _OTHER_DELIMITERS if mark in names[0]]):
-            delimiter = others[0]
+        if is_csv and (other := _other_delimiter(path, names)):
+            delimiter, n_skipped = other, int(names[0].startswith(_NAMES_DELIMITER))
             names = opened(None).schema.names
 
     def located(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -145,6 +139,16 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
             yield from batches(columns)
 
     return arrow_row_table(path, pa.schema([(name, pa.string()) for name in names]), located)
+
+
+def _other_delimiter(path: Path, names: Sequence[str]) -> str | None:
+    """The delimiter that the first line of CSV names, or that its header has in place of commas; None without."""
+    if names[0].startswith(_NAMES_DELIMITER):
+        delimiter = names[0].removeprefix(_NAMES_DELIMITER) or ","
+        if len(delimiter) > 1 or not "\0" < delimiter < "\x7f":
+            raise UserError(f"{path} names the delimiter {delimiter[:40]!r} in its first line; give an ASCII character")
+        return delimiter
+    return next((mark for mark in _OTHER_DELIMITERS if len(names) == 1 and mark in names[0]), None)
 
 
 @contextmanager
