@@ -37,10 +37,10 @@ def compute_share(
     if not still_open:
         return
     opened = open_it()
-    path.parent.mkdir(parents=True, exist_ok=True)
     for positions in batches(len(still_open), batch_rows, lambda n_new, _: tell(len(done) + n_new)):
         rows = [still_open[position] for position in positions]
         lines = [json.dumps([row, value]) + "\n" for row, value in zip(rows, compute(opened, rows), strict=True)]
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             file.write("".join(lines))
 

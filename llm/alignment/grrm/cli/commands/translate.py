@@ -82,7 +82,7 @@ def translate(
     from grrm.cli.records import language, languages, read_records, text, usable_rows
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
-    from grrm.inference.translate import TranslateSettings, prompts_of, template_for, translate_prompts, user_prompts
+    from grrm.inference.translate import template_for, translate_prompts, user_prompts
     from grrm.models.trained_with import TrainedWith, read_trained_with
 
     model = take_model_options(options)
@@ -101,20 +101,10 @@ def translate(
     written = records if leaves_out_rows() else read
     sources = records.column("src_text", text, "text")
     src_langs, trg_langs = (languages(records, name, value) for name, value in language_options.items())
-    prompting = prompts_of(
-        trained_with, options.pop("prompt_type"), chat_template if is_explicit("--chat-template") else None
-    )
-    for contradiction in prompting.contradictions:
-        click.echo(f"'{model.model}' was trained with {contradiction}: the option counts.", err=True)
-    settings = TranslateSettings(prompt_type=prompting.prompt_type, extractor_type=prompting.extractor_type, **options)
+    prompting, settings = _settings(model.model, trained_with, chat_template, options)
     tasks = list(map(TranslationTask, sources, src_langs, trg_langs))
     prompts = user_prompts(tasks, settings)
     _tell_unseen(tasks, trained_with)
-    if settings.sampling_n > 1 and settings.temperature == 0:
-        click.echo(
-            f"--temperature 0 draws the same translation {settings.sampling_n} times: give --temperature 1 for others.",
-            err=True,
-        )
     if anchor_key is not None:
         prompts = _anchored(records, anchor_key, settings, zip(sources, src_langs, trg_langs, strict=True))
     types = column_types(settings, out_key)
@@ -132,6 +122,25 @@ def translate(
         columns = _columns(translations, settings)
         new = columns if out_key is None else {out_key: [*map(_as_list, next(iter(columns.values())))]}
         write(new if usable is None or written is records else with_empty_rows(new, usable.numbers, len(read.rows)))
+
+
+def _settings(
+    model: str | None, trained_with: TrainedWith, chat_template: str, options: dict[str, Any]
+) -> tuple[PromptSettings, TranslateSettings]:
+    """The prompts and the sampling of a model; options that contradict its training, or draw copies, are told."""
+    from grrm.inference.translate import TranslateSettings, prompts_of
+
+    explicit = chat_template if is_explicit("--chat-template") else None
+    prompting = prompts_of(trained_with, options.pop("prompt_type"), explicit)
+    for contradiction in prompting.contradictions:
+        click.echo(f"'{model}' was trained with {contradiction}: the option counts.", err=True)
+    settings = TranslateSettings(prompt_type=prompting.prompt_type, extractor_type=prompting.extractor_type, **options)
+    if settings.sampling_n > 1 and settings.temperature == 0:
+        click.echo(
+            f"--temperature 0 draws the same translation {settings.sampling_n} times: give --temperature 1 for others.",
+            err=True,
+        )
+    return prompting, settings
 
 
 def _tell_unseen(tasks: Iterable[TranslationTask], trained_with: TrainedWith) -> None:
