@@ -25,6 +25,7 @@ from grrm.data.held_out import hold_out
 from grrm.data.layouts.user_rows import UserRows
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, TranslationTask
+from grrm.gqm.prompts import gqm_prompt
 from grrm.judges.gqm import GQMJudge, GQMOptions
 from grrm.judges.pairwise import PairwiseJudge
 from grrm.judges.rubric import RubricJudge
@@ -194,6 +195,13 @@ def test_a_group_judge_is_taught_with_the_prompts_that_it_is_asked_with(tmp_path
         taught.add(messages if isinstance(messages, str) else messages[0]["content"])
     options, pairs = GQMOptions(context_segments=n_segments), zip(rows, contexts, strict=True)
     assert taught == set().union(*(prompts_shown(GQMJudge, *pair, options=options) for pair in pairs))
+
+
+def test_rows_of_the_original_have_its_prompts(tmp_path):
+    row = judged_segments()[1]
+    (converted_row,) = converted(convert_rl_gqm, [row], tmp_path, compat=True)
+    languages = (row["src_lang"], row["trg_lang"], "ranking_score")
+    assert converted_row["prompt"][0]["content"] == gqm_prompt(row["src_text"], row["mt_texts"], *languages)
 
 
 @pytest.mark.parametrize("n_segments", [0, 2])

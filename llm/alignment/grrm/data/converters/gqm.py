@@ -118,8 +118,9 @@ def convert_rl_gqm(
 
     There are fewer where a group is too small for as many different ones. `extra_info.shuffle_indices[i]` is the
     position, in the group or sub-group, of the prompt's i-th candidate; `mt_texts` holds the candidates as the prompt
-    orders them (`compat`: null for reordered rows, as in the original). The analysis is that of the whole group in
-    every row.
+    orders them. The analysis is that of the whole group in every row.
+
+    With `compat`, as in the original, `mt_texts` is null for reordered rows, and prompts have texts as they are.
 
     Context is as in `convert_sft_gqm`. With `order_only`, for prompt type `score`, the ground truth is the order of the
     scores, decimals included, for the rule `score_ordering`; groups need no analysis.
@@ -140,7 +141,8 @@ def convert_rl_gqm(
         orders = [arrangements[number] for number in arrangement_ids[rows].tolist()]
         batch = intake.table.take(groups[rows]).to_pylist()
         shown = [_arranged(group, *order) for group, order in zip(batch, orders, strict=True)]
-        prompts = group_prompts(shown, prompt_type, add_example, [contexts[row] for row in groups[rows].tolist()])
+        of_rows = [contexts[row] for row in groups[rows].tolist()]
+        prompts = group_prompts(shown, prompt_type, add_example, of_rows, compat=compat)
         columns = zip(prompts, shown, (order for _, order in orders), strict=True)
         return pa.Table.from_pylist([_rl_row(*row, prompt_type, order_only, compat) for row in columns], RL_SCHEMA)
 

@@ -17,6 +17,7 @@ from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, group_prompt
 from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
+from grrm.gqm.prompts import gqm_prompt
 
 escape = lru_cache(maxsize=1 << 18)(FENCED.escape)  # a text is in many rows, and takes 0.1 ms
 
@@ -61,11 +62,23 @@ def integer_scores(scores: Sequence[float]) -> tuple[int, ...]:
 
 
 def group_prompts(
-    groups: Sequence[Mapping[str, Any]], prompt_type: str, add_example: bool, contexts: Sequence[Context | None]
+    groups: Sequence[Mapping[str, Any]],
+    prompt_type: str,
+    add_example: bool,
+    contexts: Sequence[Context | None],
+    *,
+    compat: bool = False,
 ) -> list[str]:
-    """The prompt of each group, behind its context if it has one, as a judge is shown it."""
+    """The prompt of each group, behind its context if it has one, as a judge is shown it.
+
+    With `compat` a group without context stands in it as the original has it: no text is escaped.
+    """
     prompts = []
     for group, context in zip(groups, contexts, strict=True):
+        if compat and context is None:
+            texts = (group[name] for name in ("src_text", "mt_texts", "src_lang", "trg_lang"))
+            prompts.append(gqm_prompt(*texts, prompt_type, add_example))
+            continue
         task = TranslationTask(*(group[name] for name in ("src_text", "src_lang", "trg_lang")), context=context)
         how = (prompt_type, add_example, shown_segments(context), escape)
         prompts.append(group_prompt(task, group["mt_texts"], *how))
