@@ -82,9 +82,10 @@ def _judged(
         start_s = time.perf_counter()
         verdicts = judge.judge([groups[row] for row in rows])
         seconds += time.perf_counter() - start_s
-        return _values(verdicts, json.dumps(chosen.settings, ensure_ascii=False, sort_keys=True))
+        return _values(verdicts)
 
-    rows = over_devices(len(groups), batch_rows, opened, judge_rows, "ranking")
+    settings = json.dumps(chosen.settings, ensure_ascii=False, sort_keys=True)
+    rows = [[*row, settings] for row in over_devices(len(groups), batch_rows, opened, judge_rows, "ranking")]
     columns = {name: [row[i] for row in rows] for i, name in enumerate(verdict_types())}
     _tell_of_unanswered(columns["judge_statuses"], remedy)
     counts = Counter(status for statuses in columns["judge_statuses"] for status in statuses)
@@ -105,13 +106,13 @@ def _judged(
     return columns
 
 
-def _values(verdicts: Sequence[Verdict], settings: str) -> list[Any]:
-    """Of each verdict its values in the columns of `verdict_types`, in their order."""
+def _values(verdicts: Sequence[Verdict]) -> list[Any]:
+    """Of each verdict its values in the columns of `verdict_types` but the last, in their order."""
     from grrm.inference.rank import result_of
 
     result = result_of(verdicts)
     return [
-        [*row, settings]
+        list(row)
         for row in zip(
             [list(verdict.scores) for verdict in verdicts],
             *(result[name] for name in ("statuses", "rankings", "responses", "attempts", "rejections")),
