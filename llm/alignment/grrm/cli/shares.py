@@ -23,7 +23,7 @@ def compute_share(
     index: int,
     n: int,
     path: Path,
-    tell: Callable[[int], object] = lambda n_done: None,
+    tell: Callable[[int], None] = lambda n_done: None,
 ) -> None:
     """Append what becomes of every `n`-th row from `index` on, a line each, but for those that are there.
 

@@ -75,13 +75,12 @@ def group_prompts(
     """
     prompts = []
     for group, context in zip(groups, contexts, strict=True):
+        source, texts, languages = group["src_text"], group["mt_texts"], (group["src_lang"], group["trg_lang"])
         if compat and context is None:
-            texts = (group[name] for name in ("src_text", "mt_texts", "src_lang", "trg_lang"))
-            prompts.append(gqm_prompt(*texts, prompt_type, add_example))
+            prompts.append(gqm_prompt(source, texts, *languages, prompt_type, add_example))
             continue
-        task = TranslationTask(*(group[name] for name in ("src_text", "src_lang", "trg_lang")), context=context)
-        how = (prompt_type, add_example, shown_segments(context), escape)
-        prompts.append(group_prompt(task, group["mt_texts"], *how))
+        task = TranslationTask(source, *languages, context=context)
+        prompts.append(group_prompt(task, texts, prompt_type, add_example, shown_segments(context), escape))
     return prompts
 
 
