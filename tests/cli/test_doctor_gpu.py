@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -10,10 +11,12 @@ import paddle
 import pytest
 from engine.paddle.fused_reference import reference_operators
 from support.command_line import refusal
+from support.stopped_clock import eventually
 
 from grrm.cli import gpu_check
 from grrm.cli.commands.doctor import examine_gpu
 from grrm.cli.gpu_check import CHECKS, Reference, Target, run_check
+from grrm.demo.processes import descendants, is_alive
 
 
 def flashmask(query, key, value, startend_row_indices, causal):
@@ -109,6 +112,23 @@ def test_a_crash_is_told_with_the_check_it_was_at():
     )
     assert found["GPU"].level == "ok"
     assert (found["FlashMask"].level, found["FlashMask"].effect) == ("broken", "the process died of signal 11")
+
+
+@pytest.mark.slow
+def test_a_check_that_is_killed_leaves_no_launcher(tmp_path):
+    launcher, has_begun = tmp_path / "launcher", tmp_path / "begun"
+    launcher.write_text(f"#!/bin/sh\n: > {has_begun}; exec sleep 300\n")
+    launcher.chmod(0o755)
+    script = (
+        "from types import SimpleNamespace as Fields\nfrom grrm.cli import gpu_check\n"
+        f"gpu_check.sys.executable = {str(launcher)!r}\n"
+        "gpu_check.check_collective(Fields(target=Fields(device='cpu')))"
+    )
+    with subprocess.Popen([sys.executable, "-c", script]) as check:
+        eventually(has_begun.exists)
+        (started,) = descendants(check.pid)
+        check.kill()
+    eventually(lambda: not is_alive(started))
 
 
 def test_paddle_that_cannot_start_is_told():

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from grrm.startup import configure_process
+from grrm.startup import configure_process, end_with_parent
 
 configure_process()
 
@@ -226,7 +226,9 @@ def check_collective(reference: Reference) -> float:
     launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(n_ranks)]
     with tempfile.TemporaryDirectory() as logs:
         command = [*launcher, "--log_dir", logs, str(Path(__file__).resolve()), "--rank", reference.target.device]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COLLECTIVE_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COLLECTIVE_S, check=False, preexec_fn=end_with_parent
+        )  # a doctor that has waited long enough kills this process, and no launcher may outlive it
     if done.returncode:
         last = (done.stdout + done.stderr).strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         raise RuntimeError(f"{n_ranks} ranks: {last[0]}")
