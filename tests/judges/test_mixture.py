@@ -151,6 +151,16 @@ def test_a_reward_server_that_is_away_is_a_status_and_its_cause_is_logged(caplog
 
 
 @pytest.mark.parametrize("deadline_s", [None, 120.0])
+def test_a_refused_token_ends_the_call_though_there_is_a_fallback(deadline_s):
+    def refuse(groups):
+        raise RewardServerError("http://127.0.0.1:9", ["g"], 1, "it answered HTTP 401", is_refused=True, status=401)
+
+    refused = Part(judge_of(refuse), "a", deadline_s=deadline_s, fallback=Part(giving(9.0), "c"))
+    with pytest.raises(UserError, match="HTTP 401; correct its address, the token or the request"):
+        MixtureJudge([refused, Part(giving(1.0), "b")]).judge(GROUPS)
+
+
+@pytest.mark.parametrize("deadline_s", [None, 120.0])
 def test_a_mistake_of_the_settings_is_no_failure_to_answer(deadline_s):
     def wrong(groups):
         raise UserError("no such model")

@@ -17,6 +17,7 @@ from grrm.rewards.client import RewardServerError
 from grrm.rewards.mixing import counted, failed, mix
 
 logger = logging.getLogger(__name__)
+REFUSALS = (301, 302, 307, 308, 401, 403, 404, 405, 421)  # of a token or an address, which the next request has too
 OWN_SHARE = 0.95  # of a deadline: a client's own ends first, so that what has been answered by then counts
 Answer = tuple[Verdict, PartVerdict]  # a judge's verdict, and the same as a part of the mixture's verdict
 
@@ -27,7 +28,7 @@ class Part:
 
     With `deadline_s` it runs in its own thread, in parallel with the others, and on a timeout its groups are
     JUDGE_TIMEOUT; without, it runs in the caller's thread. If a reward server does not respond they are
-    JUDGE_UNREACHABLE.
+    JUDGE_UNREACHABLE, unless it refuses the token or the address, which is an error.
 
     `deadline` tells the judge in its thread when its time ends, a little before `deadline_s`: what it has then counts.
 
@@ -96,6 +97,8 @@ class Part:
         try:
             verdicts = self.judge.judge(groups)
         except RewardServerError as error:
+            if error.status in REFUSALS:
+                raise
             logger.warning("judge %s gave no verdict: %s", self.name, error)
             return _unscored(groups, Status.JUDGE_UNREACHABLE)
         if len(verdicts) != len(groups):

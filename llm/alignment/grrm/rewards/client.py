@@ -25,7 +25,14 @@ class RewardServerError(UserError):
     """No server gave rewards for these groups; carries what the sentence names."""
 
     def __init__(
-        self, server: str, group_ids: Sequence[str], attempt: int, cause: str, *, is_refused: bool = False
+        self,
+        server: str,
+        group_ids: Sequence[str],
+        attempt: int,
+        cause: str,
+        *,
+        is_refused: bool = False,
+        status: int | None = None,
     ) -> None:
         remedy = (
             "correct its address, the token or the request" if is_refused else "check that it runs and is reachable"
@@ -39,7 +46,7 @@ class RewardServerError(UserError):
         self.group_ids = tuple(group_ids)
         self.attempt = attempt
         self.cause = cause
-        self.is_refused = is_refused
+        self.is_refused, self.status = is_refused, status
 
 
 class ScoreCall(Call[list[Verdict]]):
@@ -174,7 +181,9 @@ class RewardClient:
         except NoAnswer as error:
             is_refused = error.failure is Failure.REFUSED
             ids = error.call.group_ids
-            raise RewardServerError(error.server, ids, error.attempt, error.cause, is_refused=is_refused) from error
+            raise RewardServerError(
+                error.server, ids, error.attempt, error.cause, is_refused=is_refused, status=error.status
+            ) from error
 
 
 def _ids(groups: Sequence[Group]) -> tuple[str, ...]:
