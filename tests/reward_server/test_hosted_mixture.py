@@ -8,7 +8,9 @@ import time
 
 import pytest
 from support.completions_server import CompletionsServer
+from support.local_server import LocalServer
 from support.reward_app import group, make_client, score_body
+from support.reward_protocol import ok, status
 
 from grrm.errors import UserError
 from grrm.http_client.exchange import DEADLINE_HEADER, AnswerError
@@ -17,6 +19,11 @@ from grrm.rewards.mixing import mix
 from grrm.rewards.protocol import verdicts_from_answer
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
+
+
+@pytest.fixture
+def start(closing):
+    return lambda *script: closing.enter_context(LocalServer(*script))
 
 
 def hosted(**options):
@@ -58,6 +65,23 @@ def test_a_mixture_refuses_languages_that_a_prompt_cannot_name(src_lang):
         refused = client.post("/v1/score", json=score_body(group("g", "one", "two", src_lang=src_lang)))
         assert (refused.status_code, refused.get_json()["field"]) == (422, "groups[0]")
         assert client.post("/v1/score", json=score_body(group("g", "one", "two"))).status_code == 200
+
+
+def test_the_longest_ids_reach_the_server_of_a_part(start):
+    client = mixture_client({"judge": "server", "urls": [start(ok).url]}, {"judge": "chrf"})
+    body = score_body(group("g" * 256, "7", "2"))
+    for index, candidate in enumerate(body["groups"][0]["candidates"]):
+        candidate["candidate_id"] = str(index) * 256
+    (verdict,) = client.post("/v1/score", json=body).get_json()["verdicts"]
+    assert verdict["parts"][0]["scores"] == [7.0, 2.0]
+
+
+@pytest.mark.parametrize("code", [401, 404])
+def test_a_part_whose_server_refuses_token_or_address_leaves_the_server_unready(start, code, caplog):
+    client = mixture_client({"judge": "server", "urls": [start(status(code)).url]}, {"judge": "chrf"})
+    assert client.get("/readyz").status_code == 503
+    assert f"it answered HTTP {code} at groups[0]: no" in caplog.text
+    assert "correct its address, the token or the request, then start again" in caplog.text
 
 
 def test_a_requests_deadline_ends_the_wait_for_a_part():

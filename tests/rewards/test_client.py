@@ -102,7 +102,7 @@ def test_failed_extraction_travels_as_null(start):
     server = start(ok)
     client(server.url).score([Group("g", TASK, (Candidate("c", "text", None, 7),))])
     candidate = json.loads(server.asked[0][1])["groups"][0]["candidates"][0]
-    assert candidate == {"candidate_id": "0/c", "response": "text", "translation": None, "n_tokens": 7}
+    assert candidate == {"candidate_id": "0/0", "response": "text", "translation": None, "n_tokens": 7}
 
 
 def test_token_is_sent_as_bearer(start):

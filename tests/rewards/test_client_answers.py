@@ -47,7 +47,7 @@ BAD_ANSWERS = {
     "unknown status": (edited(lambda a: a["verdicts"][0]["candidates"][0].update(status="fine")), "status"),
     "missing candidate": (
         edited(lambda a: a["verdicts"][1]["candidates"].pop()),
-        "lacks 1 of the candidates of group 'g1', for example '1/c1'",
+        "lacks 1 of the candidates of group 'g1', for example '1/1'",
     ),
     "repeated candidate": (
         edited(lambda a: a["verdicts"][0]["candidates"].append(a["verdicts"][0]["candidates"][0])),
@@ -59,13 +59,13 @@ BAD_ANSWERS = {
         "unknown groups, for example 'stranger'",
     ),
     "wrong request id": (edited(lambda a: a.update(request_id="other")), "request 'other'"),
-    "groups swapped": (edited(swap_groups), "lacks 2 of the candidates of group 'g0', for example '0/c0'"),
+    "groups swapped": (edited(swap_groups), "lacks 2 of the candidates of group 'g0', for example '0/0'"),
     "ranking of a stranger": (
-        edited(lambda a: a["verdicts"][0].update(ranking=[["0/c0"], ["0/c9"]])),
+        edited(lambda a: a["verdicts"][0].update(ranking=[["0/0"], ["0/9"]])),
         "group 'g0': the ranking",
     ),
     "ranking with a repetition": (
-        edited(lambda a: a["verdicts"][0].update(ranking=[["0/c0"], ["0/c1", "0/c0"]])),
+        edited(lambda a: a["verdicts"][0].update(ranking=[["0/0"], ["0/1", "0/0"]])),
         "group 'g0': the ranking",
     ),
 }

@@ -14,7 +14,7 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Group, Verdict
 from grrm.http_client.client import PROBE_INTERVAL_S, Call, HttpClient, NoAnswer, check_positive
 from grrm.http_client.exchange import AnswerError, Failure, clean_text, parse_answer, single_line
-from grrm.rewards.protocol import request_from_groups, verdicts_from_answer, verdicts_in_time
+from grrm.rewards.protocol import request_from_groups, verdicts_from_answer, verdicts_in_time, with_own_ids
 from grrm.rewards.rows_protocol import RowsAnswer
 
 T = TypeVar("T")
@@ -54,6 +54,7 @@ class ScoreCall(Call[list[Verdict]]):
 
     def __init__(self, groups: Sequence[Group], judge: str | None = None) -> None:
         self.group_ids, self._judge, self._done = _ids(groups), judge, dict[str, Verdict]()
+        self._all_groups = groups
         question = f"group {self.group_ids[0]!r} ({len(groups)} in the request)"
         super().__init__(question, "/v1/score", None, self._verdicts)
         self._ask_for(groups)
@@ -72,7 +73,7 @@ class ScoreCall(Call[list[Verdict]]):
     def _verdicts(self, content: bytes, server: str) -> list[Verdict]:
         rest = verdicts_from_answer(self._request, content)
         by_id = self._done | dict(zip(_ids(self._groups), rest, strict=True))
-        return [by_id[group_id] for group_id in self.group_ids]
+        return [with_own_ids(group, by_id[group.group_id]) for group in self._all_groups]
 
     def _ask_for(self, groups: Sequence[Group]) -> None:
         self._groups = groups

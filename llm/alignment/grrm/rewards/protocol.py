@@ -28,8 +28,8 @@ from grrm.rewards.mixing import part_fields, part_in_order
 def request_from_groups(request_id: str, groups: Sequence[Group], judge: str | None = None) -> ScoreRequest:
     """The request that asks for verdicts on `groups`. Raises pydantic's ValidationError on repeated or empty ids.
 
-    On the wire a candidate's id begins with its group's place, so that it is unique in the request: the verdict of one
-    group under the id of another has candidates that are not that group's.
+    On the wire a candidate's id is its group's index and its own, so that it is unique in the request: the verdict of
+    one group under the id of another has candidates that are not that group's. `with_own_ids` undoes that.
     """
     wire = [_wire_group(index, group) for index, group in enumerate(groups)]
     return ScoreRequest(request_id=request_id, judge=judge, groups=wire)
@@ -69,7 +69,7 @@ def verdict_fields(group: Group, verdict: Verdict) -> dict[str, Any]:
 
 
 def verdicts_from_answer(request: ScoreRequest, body: bytes) -> list[Verdict]:
-    """Verdicts aligned with `request.groups`, for a `request_from_groups`, whose candidates have their own ids again.
+    """Verdicts aligned with `request.groups`, whose rankings have the ids of the request.
 
     The answer may list groups and candidates in any order.
 
@@ -94,6 +94,14 @@ def verdicts_in_time(request: ScoreRequest, body: bytes) -> dict[str, Verdict]:
     return {verdict.group_id: _verdict(groups[verdict.group_id], verdict) for verdict in answer.verdicts}
 
 
+def with_own_ids(group: Group, verdict: Verdict) -> Verdict:
+    """`verdict`, an answer to a `request_from_groups`, with a ranking of the group's own candidate ids."""
+    if verdict.ranking is None:
+        return verdict
+    own = [candidate.candidate_id for candidate in group.candidates]
+    return replace(verdict, ranking=tuple(tuple(own[int(id_.partition("/")[2])] for id_ in t) for t in verdict.ranking))
+
+
 def task_of(group: WireGroup) -> TranslationTask:
     """The translation task that a group carries."""
     terms = terms_of_mapping(group.terms)
@@ -112,7 +120,7 @@ def _wire_group(index: int, group: Group) -> WireGroup:
         trg_lang=task.trg_lang,
         reference=None if task.reference is None else clean_text(task.reference),
         context=None if task.context is None else [_wire_segment(segment) for segment in task.context],
-        candidates=[_wire_candidate(index, candidate) for candidate in group.candidates],
+        candidates=[_wire_candidate(f"{index}/{at}", candidate) for at, candidate in enumerate(group.candidates)],
         terms=terms_mapping(task.terms),
     )
 
@@ -122,9 +130,9 @@ def _wire_segment(segment: ContextSegment) -> WireSegment:
     return WireSegment(source=clean_text(segment.source), translation=translation)
 
 
-def _wire_candidate(index: int, candidate: Candidate) -> WireCandidate:
+def _wire_candidate(candidate_id: str, candidate: Candidate) -> WireCandidate:
     return WireCandidate(
-        candidate_id=f"{index}/{candidate.candidate_id}",
+        candidate_id=candidate_id,
         response=clean_text(candidate.response),
         translation=None if candidate.translation is None else clean_text(candidate.translation),
         n_tokens=candidate.n_tokens,
@@ -150,7 +158,7 @@ def _verdict(group: WireGroup, wire: WireVerdict) -> Verdict:
     return Verdict(
         tuple(wire.candidates[index].status for index in order),
         tuple(wire.candidates[index].score for index in order),
-        None if wire.ranking is None else tuple(tuple(id_.partition("/")[2] for id_ in tier) for tier in wire.ranking),
+        None if wire.ranking is None else tuple(tuple(tier) for tier in wire.ranking),
         wire.analysis,
         wire.attempts,
         wire.tokens,
