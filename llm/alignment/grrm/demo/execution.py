@@ -17,11 +17,9 @@ from rich.text import Text
 
 from grrm.demo.processes import Child, tail
 from grrm.demo.stages import SERVER_PLACEHOLDER, Marks, Stage, fingerprint_of, flat_name, missing_outputs
-from grrm.tracking.console import format_seconds
+from grrm.tracking.console import format_seconds, line_is_due
 
 _FRACTION = re.compile(r"(?<![\d/.])(\d+)/(\d+)(?![\d/.])")
-_SECONDS_BETWEEN_LINES = 10.0
-_LONGEST_SILENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +50,11 @@ def last_step(metrics: Path | None, total: int | None, shown: Sequence[str], out
     return None
 
 
-def _last_records(path: Path, last_bytes: int = 16_000) -> list[dict[str, Any]]:
+def _last_records(path: Path) -> list[dict[str, Any]]:
     """The records at the end of a metrics file that is being written to; half a line is not a record yet."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - last_bytes))
+            file.seek(max(0, path.stat().st_size - 16_000))
             lines = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
@@ -72,11 +70,7 @@ def _last_records(path: Path, last_bytes: int = 16_000) -> list[dict[str, Any]]:
 
 
 class StageLine:
-    """One live line for a running stage on a terminal; elsewhere plain lines, few enough for a log.
-
-    Off a terminal a line is printed at the start, and then at most every ten seconds: when another 10 % of the steps
-    are done, or after a minute.
-    """
+    """One live line for a running stage on a terminal; elsewhere a line at the start, and where `line_is_due`."""
 
     def __init__(self, console: Console, label: str) -> None:
         self.console, self.label = console, label
@@ -107,15 +101,11 @@ class StageLine:
             self._first = (seen.step, time.monotonic())
         if self._live is not None:
             self._live.update(Text(self._text(seen), no_wrap=True, overflow="ellipsis"))
-        elif self._is_due(seen):
-            self._line_s, self._line_step = time.monotonic(), seen.step if seen else 0
+            return
+        step, total = (seen.step, seen.total) if seen else (0, None)
+        if line_is_due(time.monotonic() - self._line_s, step - self._line_step, total):
+            self._line_s, self._line_step = time.monotonic(), step
             say(self.console, self._text(seen))
-
-    def _is_due(self, seen: StepSeen | None) -> bool:
-        waited_s = time.monotonic() - self._line_s
-        if waited_s < _SECONDS_BETWEEN_LINES or waited_s >= _LONGEST_SILENCE_S:
-            return waited_s >= _LONGEST_SILENCE_S
-        return bool(seen and seen.total and (seen.step - self._line_step) * 10 >= seen.total)
 
     def _text(self, seen: StepSeen | None) -> str:
         if seen is None:

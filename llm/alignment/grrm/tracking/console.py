@@ -45,11 +45,20 @@ def format_seconds(seconds: float) -> str:
     return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
+def line_is_due(waited_s: float, n_steps: int, total: int | None) -> bool:
+    """Return whether a log of progress gets a line `waited_s` seconds and `n_steps` of `total` steps after the last.
+
+    At most every ten seconds: when another 10 % of the steps are done, or after a minute.
+    """
+    if waited_s < _SECONDS_BETWEEN_LINES:
+        return False
+    return waited_s >= _LONGEST_SILENCE_S or bool(total and n_steps * 10 >= total)
+
+
 class StepProgress:
     """Progress over `total` steps of which `initial` were done by an earlier run.
 
-    Off a terminal it prints a line at the first and the last step, and in between at most every ten seconds: when
-    another 10 % of the steps are done, or after a minute.
+    Off a terminal it prints a line at the first and the last step, and in between where `line_is_due`.
     """
 
     def __init__(
@@ -74,7 +83,7 @@ class StepProgress:
         if self._bar is not None:
             self._bar.set_postfix(numbers, refresh=False)
             self._bar.update(step - self._bar.n)
-        elif self._line_is_due(step):
+        elif self._is_due(step):
             self._line_step, self._line_s = step, time.monotonic()
             text = " ".join(f"{key} {value}" for key, value in numbers.items())
             line = f"{self.description}: step {step}/{self.total} {text}".rstrip()
@@ -85,13 +94,10 @@ class StepProgress:
         if self._bar is not None:
             self._bar.close()
 
-    def _line_is_due(self, step: int) -> bool:
+    def _is_due(self, step: int) -> bool:
         if self._line_step is None or step >= self.total:
             return step != self._line_step
-        waited_s = time.monotonic() - self._line_s
-        if waited_s < _SECONDS_BETWEEN_LINES:
-            return False
-        return waited_s >= _LONGEST_SILENCE_S or (step - self._line_step) * 10 >= self.total
+        return line_is_due(time.monotonic() - self._line_s, step - self._line_step, self.total)
 
     def _remaining(self, step: int) -> str:
         done = step - self.initial
