@@ -17,10 +17,10 @@ from grrm.rewards.shaping import ShapedRewards
 S, D, U = Status.SCORED, Status.DUPLICATE, Status.UNPARSABLE_CANDIDATE
 
 
-def shaped(rewards, statuses, judged=None, penalties=None, dropped=False):
+def shaped(rewards, statuses, judged=None, dropped=False):
     if judged is None:
         judged = [reward if status.is_scored else None for reward, status in zip(rewards, statuses, strict=True)]
-    return ShapedRewards(tuple(rewards), tuple(judged), penalties or (0.0,) * len(rewards), tuple(statuses), dropped)
+    return ShapedRewards(tuple(rewards), tuple(judged), tuple(statuses), dropped)
 
 
 DIFFERENT = shaped([0.1, 0.2], [S, S])
@@ -45,7 +45,7 @@ DROPPED = shaped([None, None], [S, Status.JUDGE_TIMEOUT], judged=[0.1, None], dr
         (DROPPED, GroupSignal.DROPPED),
         (shaped([0.3, 0.3, -0.04], [S, S, U]), GroupSignal.INFORMATIVE),
         (shaped([0.3], [S]), GroupSignal.TOO_FEW),
-        (shaped([0.3, 0.28], [S, S], judged=[0.3, 0.3], penalties=(0.0, 0.02)), GroupSignal.EQUAL_SCORES),
+        (shaped([0.3, 0.28], [S, S], judged=[0.3, 0.3]), GroupSignal.EQUAL_SCORES),
         (shaped([0.1, 0.1, 0.1], [S, S, S]), GroupSignal.EQUAL_SCORES),  # whatever the rounding of their mean
         (shaped([0.5, 0.5001], [S, S]), GroupSignal.INFORMATIVE),
     ],

@@ -38,7 +38,6 @@ def test_reward_is_the_scaled_score_minus_the_length_penalty():
     shaped = shape_rewards(group_of(["a", "b"], [5, 50]), scored(8.0, 3.0), RECIPE, FailurePolicy())
     assert shaped.rewards == pytest.approx((0.08, 0.01))
     assert shaped.judged == pytest.approx((0.08, 0.03))
-    assert shaped.penalties == pytest.approx((0.0, 0.02))
 
 
 def test_each_duplicate_pays_for_its_own_length():
@@ -52,7 +51,6 @@ def test_unparsable_candidate_gets_the_default_reward_unscaled_and_without_lengt
     shaped = shape_rewards(group_of(["a", None], [5, 60]), verdict, RECIPE, FailurePolicy())
     assert shaped.rewards == pytest.approx((0.08, -0.04))
     assert shaped.judged[1] is None
-    assert shaped.penalties == (0.0, 0.0)
 
 
 def test_copies_of_a_lone_translation_are_better_than_no_translation_where_the_policy_contrasts_them():
@@ -84,7 +82,6 @@ def test_unscored_candidates_pay_for_their_length_where_that_is_asked_for():
     group = group_of([None] * 3, [5, 50, 60])
     shaped = shape_rewards(group, verdict, replace(RECIPE, unscored_pay_length=True), FailurePolicy())
     assert shaped.rewards == pytest.approx((-0.04, -0.06, -0.08))
-    assert shaped.penalties == pytest.approx((0.0, 0.02, 0.04))
     assert shaped.before_penalties == (-0.04,) * 3  # exactly: a group of failures carries no signal
     assert shaped.judged == (None,) * 3
     masked = FailurePolicy.from_mapping({"unparsable_candidate": "mask"})
@@ -103,7 +100,6 @@ def test_lowest_is_the_smallest_score_of_the_group_less_its_own_length():
     assert shaped.rewards == pytest.approx((0.08, 0.03, 0.01, -0.01, None))
     assert shaped.before_penalties == (0.08, 0.03, 0.03, 0.03, None)  # exactly: a tie is a tie
     assert (shaped.judged[1], shaped.judged[3]) == (None, None), "a filled reward is no score"
-    assert shaped.penalties == pytest.approx((0.0, 0.0, 0.02, 0.04, 0.0))
 
 
 def test_lowest_beside_a_single_score_carries_no_signal():
@@ -191,11 +187,8 @@ def test_duplicates_differ_only_by_their_own_penalty(case):
     group, verdict, policy = case
     shaped = shape_rewards(group, verdict, RECIPE, policy)
     first = {}
-    for candidate, judged, penalty, before in zip(
-        group.candidates, shaped.judged, shaped.penalties, shaped.before_penalties, strict=True
-    ):
+    for candidate, judged, before in zip(group.candidates, shaped.judged, shaped.before_penalties, strict=True):
         assert first.setdefault(candidate.translation, (judged, before)) == (judged, before)
-        assert penalty == 0.0 or judged is not None
 
 
 @given(judged_groups(), st.randoms(use_true_random=False))

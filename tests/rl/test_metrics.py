@@ -85,7 +85,7 @@ def experience(*groups) -> Experience:
 
 def by_row_server(position: int, *rewards: float, group: Group | None = None):
     """A group as the row protocol leaves it: rewards and no verdict."""
-    shaped = ShapedRewards(rewards, rewards, (0.0,) * len(rewards), (Status.SCORED,) * len(rewards))
+    shaped = ShapedRewards(rewards, rewards, (Status.SCORED,) * len(rewards))
     return Scored(Judged(rolled_group(position, [2] * len(rewards), group=group), row_rewards=rewards), shaped)
 
 

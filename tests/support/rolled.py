@@ -60,4 +60,4 @@ class Watched:
 
     def shape(self, judged: Judged) -> ShapedRewards:
         zeros = (0.0,) * len(judged.rolled.token_ids)
-        return ShapedRewards(zeros, zeros, zeros, (Status.SCORED,) * len(zeros))
+        return ShapedRewards(zeros, zeros, (Status.SCORED,) * len(zeros))

@@ -67,14 +67,12 @@ class ShapedRewards:
 
     rewards: None where the row must leave baseline and loss, and for every row when the group is `dropped`.
     judged: the scaled scores before penalties, None without a score.
-    penalties: amounts >= 0 that were subtracted; 0 without a score, unless such a row pays for its length.
     filled: substitutes for missing scores, before penalties; rows with None paid no penalty.
     has_errors: tokens of a row with a reward are in error spans, which the advantage rule reads beside the rewards.
     """
 
     rewards: tuple[float | None, ...]
     judged: tuple[float | None, ...]
-    penalties: tuple[float, ...]
     statuses: tuple[Status, ...]
     dropped: bool = False
     filled: tuple[float | None, ...] | None = None
@@ -117,7 +115,7 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
             rewards.append(None)
         else:
             rewards.append(base if action is FailureAction.CONTRAST else base - penalty)
-    return ShapedRewards(tuple(rewards), judged, penalties, verdict.statuses, dropped, filled)
+    return ShapedRewards(tuple(rewards), judged, verdict.statuses, dropped, filled)
 
 
 def _instead_of_scores(

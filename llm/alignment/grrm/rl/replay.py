@@ -124,7 +124,7 @@ def _scored(
 def _as_sent(record: Mapping[str, Any]) -> ShapedRewards:
     rewards = tuple(candidate["reward"] for candidate in record["candidates"])
     statuses = tuple(Status(candidate["status"]) for candidate in record["candidates"])
-    return ShapedRewards(rewards, rewards, (0.0,) * len(rewards), statuses)
+    return ShapedRewards(rewards, rewards, statuses)
 
 
 def _rolled(record: Mapping[str, Any], position: int) -> Rolled:

@@ -60,10 +60,12 @@ class Rewarder(ABC):
             severities = judged.severities if self.shaping.spans_count else None
             rows = zip(shaped.rewards, severities or (), strict=False)
             return replace(shaped, has_errors=any(reward is not None and row_T.any() for reward, row_T in rows))
-        sent, candidates = judged.row_rewards or (), judged.rolled.group.candidates
-        penalties = tuple(overlong_penalty(candidate.n_tokens, self.shaping.overlong) for candidate in candidates)
-        rewards = tuple(score - penalty for score, penalty in zip(sent, penalties, strict=True))
-        return ShapedRewards(rewards, sent, penalties, (Status.SCORED,) * len(sent))
+        sent = judged.row_rewards or ()
+        rewards = tuple(
+            score - overlong_penalty(candidate.n_tokens, self.shaping.overlong)
+            for score, candidate in zip(sent, judged.rolled.group.candidates, strict=True)
+        )
+        return ShapedRewards(rewards, sent, (Status.SCORED,) * len(sent))
 
 
 def reward(rewarder: Rewarder, groups: Sequence[Rolled]) -> list[Scored]:
