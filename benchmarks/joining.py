@@ -95,16 +95,14 @@ def services(engine: Any, n_new: int) -> dict[str, Callable[[Sequence[Any]], Any
     from grrm_reward_server.hosting import HostedJudge
     from grrm_reward_server.metrics import Metrics
     from grrm_reward_server.service import JudgeService
+    from grrm_reward_server.settings import Settings
 
     scheduler = BatchScheduler(engine)
     hosted = {
         "turns": HostedJudge(PromptJudge(engine, n_new)),
         "shared": HostedJudge(PromptJudge(SharedEngine(scheduler), n_new), scheduler=scheduler),
     }
-    return {
-        name: JudgeService(judge, Metrics(), wait_s=600.0, max_groups=4096, hung_after_s=600.0).judge_groups
-        for name, judge in hosted.items()
-    }
+    return {name: JudgeService(judge, Settings(), Metrics()).judge_groups for name, judge in hosted.items()}
 
 
 def measure(engine: Any, n_new: int) -> list[dict[str, Any]]:

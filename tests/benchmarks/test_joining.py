@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from types import SimpleNamespace
 
 
 def test_two_groups_arrive_beside_the_many_and_are_told_relative_to_turns(joining, monkeypatch, tmp_path, capsys):
@@ -31,3 +32,15 @@ def test_two_groups_arrive_beside_the_many_and_are_told_relative_to_turns(joinin
     assert by_service["turns"]["two_relative_to_turns"] == 1.0
     assert by_service["shared"]["many_alone_s"] == 32.0
     assert capsys.readouterr().out.count("two_relative_to_turns") == 2
+
+
+def test_both_services_host_the_judge(joining):
+    class Engine:
+        max_prompt_tokens = step_tokens = 1024
+
+        def generate(self, prompts, params, numbers):
+            return [SimpleNamespace(token_ids=[0] * params.max_new_tokens) for _ in prompts]
+
+    judges = joining.services(Engine(), 3)
+    assert list(judges) == ["turns", "shared"]
+    assert [verdict.scores for verdict in judges["turns"](joining.make_groups(0, 2))] == [(5.0,), (5.0,)]
