@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from grrm.engine.openai_wire import (
@@ -96,10 +96,6 @@ class OpenAITextGenerator:
             raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts")
         if not prompts:
             return []
-
-        def read(content: bytes, server: str) -> GeneratedText:
-            return read_chat(content) if self._chat else read_completion(content, with_choices=top_logprobs > 0)
-
         if self._required_within_s is not None:
             self._client.require_any(min(self._required_within_s, self.deadline_s))
             self._required_within_s = None
@@ -120,23 +116,33 @@ class OpenAITextGenerator:
         }
         fields |= {"stop": self._stop} if self._stop else {}
         fields |= {"logprobs": top_logprobs} if top_logprobs else {}
-        calls = []
-        for index, prompt in enumerate(prompts):
-            text = clean_text(prompt)
-            own = {"messages": [{"role": "user", "content": text}]} if self._chat else {"prompt": text}
-            body = json.dumps(fields | own | ({} if seeds is None else {"seed": seeds[index]})).encode()
-            calls.append(CompletionCall(f"prompt {index}", CHAT_PATH if self._chat else COMPLETIONS_PATH, body, read))
+        seeded = [fields] * len(prompts) if seeds is None else [fields | {"seed": seed} for seed in seeds]
+        calls = [self._call(index, prompt, seeded[index]) for index, prompt in enumerate(prompts)]
         answers = self._client.try_all(calls, deadline, self._is_marked)
-        failures = [answer for answer in answers if isinstance(answer, NoAnswer)]
-        self._has_answered |= len(failures) < len(prompts)
+        self._check_server([answer for answer in answers if isinstance(answer, NoAnswer)], len(prompts))
+        return _with_marks(answers)
+
+    def _call(self, index: int, prompt: str, fields: Mapping[str, Any]) -> CompletionCall[GeneratedText]:
+        """The request about prompt `index`."""
+
+        def read(content: bytes, server: str) -> GeneratedText:
+            return read_chat(content) if self._chat else read_completion(content, with_choices="logprobs" in fields)
+
+        text = clean_text(prompt)
+        own = {"messages": [{"role": "user", "content": text}]} if self._chat else {"prompt": text}
+        path = CHAT_PATH if self._chat else COMPLETIONS_PATH
+        return CompletionCall(f"prompt {index}", path, json.dumps({**fields, **own}).encode(), read)
+
+    def _check_server(self, failures: Sequence[NoAnswer], n_prompts: int) -> None:
+        """Raise the first of `failures` where the request or the server is wrong, and not a prompt."""
+        self._has_answered |= len(failures) < n_prompts
         refused, failed = (
             [failure for failure in failures if unanswered_because(failure) == why] for why in ("refused", "failed")
         )
-        if 1 < len(refused) == len(prompts):
-            raise refused[0]  # all prompts refused: the request or the server is wrong, not a prompt
+        if 1 < len(refused) == n_prompts:
+            raise refused[0]
         if failed and not self._has_answered:
             raise failed[0]
-        return _with_marks(answers)
 
     def _is_marked(self, error: NoAnswer) -> bool:
         reason = unanswered_because(error)
