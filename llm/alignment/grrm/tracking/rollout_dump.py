@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path, write_json
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
-from grrm.gqm.spans import span_fields, spans_of_fields
+from grrm.gqm.spans import Spans, span_fields, spans_of_fields
 from grrm.gqm.terms import terms_mapping, terms_of_mapping
 from grrm.http_client.exchange import clean_text
 from grrm.rewards.mixing import mix, part_fields
@@ -138,35 +138,45 @@ def group_record(
         "terms": json.dumps(terms_mapping(group.task.terms), ensure_ascii=False) if group.task.terms else None,
         "use": use,
         "signal": signal,
-        "candidates": [
-            {
-                "id": candidate.candidate_id,
-                "response": candidate.response,
-                "translation": candidate.translation,
-                "n_tokens": candidate.n_tokens,
-                "token_ids": None if ids_T is None else list(ids_T),
-                "status": None if status is None else status.value,
-                "score": score,
-                "reward": reward,
-                "advantage": advantage,
-                "kl": None if kl_T is None else list(kl_T),
-                "values": None if values_T is None else list(values_T),
-                "spans": span_fields(own),
-                "severities": None if severities_T is None else list(severities_T),
-            }
-            for candidate, status, score, reward, advantage, own, kl_T, ids_T, values_T, severities_T in zip(
-                *columns, strict=True
-            )
-        ],
-        "verdict": None
-        if verdict is None
-        else {
-            "analysis": verdict.analysis,
-            "ranking": None if verdict.ranking is None else [list(tier) for tier in verdict.ranking],
-            "attempts": verdict.attempts,
-            "rejections": list(verdict.rejections),
-            "parts": [part_fields(part) for part in verdict.parts],
-        },
+        "candidates": [_candidate_record(*row) for row in zip(*columns, strict=True)],
+        "verdict": None if verdict is None else _verdict_record(verdict),
+    }
+
+
+def _candidate_record(
+    candidate: Candidate,
+    status: Status | None,
+    score: float | None,
+    reward: float | None,
+    advantage: float | None,
+    spans: Spans | None,
+    *per_token: Sequence[float] | None,
+) -> dict[str, Any]:
+    kl_T, token_ids_T, values_T, severities_T = (None if of_token is None else list(of_token) for of_token in per_token)
+    return {
+        "id": candidate.candidate_id,
+        "response": candidate.response,
+        "translation": candidate.translation,
+        "n_tokens": candidate.n_tokens,
+        "token_ids": token_ids_T,
+        "status": None if status is None else status.value,
+        "score": score,
+        "reward": reward,
+        "advantage": advantage,
+        "kl": kl_T,
+        "values": values_T,
+        "spans": span_fields(spans),
+        "severities": severities_T,
+    }
+
+
+def _verdict_record(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "analysis": verdict.analysis,
+        "ranking": None if verdict.ranking is None else [list(tier) for tier in verdict.ranking],
+        "attempts": verdict.attempts,
+        "rejections": list(verdict.rejections),
+        "parts": [part_fields(part) for part in verdict.parts],
     }
 
 
