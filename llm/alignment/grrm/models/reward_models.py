@@ -65,7 +65,6 @@ def load_reward_model(directory: str | Path) -> RewardModel:
     """
     directory = Path(directory)
     kind, settings = _read_settings(directory)
-    settings.pop(OLDER_KEY, None)
     trained_with = read_trained_with(directory)
     weights = _read_head(directory / HEAD_FILES[kind])
     backbone = load_policy(directory)
@@ -106,7 +105,6 @@ def take_over_head(model: RewardModel, directory: str | Path) -> None:
     if not any((folder / name).is_file() for name in REWARD_MODEL_FILES):
         return
     kind, settings = _read_settings(folder)
-    settings.pop(OLDER_KEY, None)
     own = model.settings()
     if kind != model.kind or any(own.get(name) != value for name, value in settings.items()):
         theirs, ours = (_described(*head) for head in ((kind, settings), (model.kind, own)))
@@ -179,6 +177,7 @@ def _read_settings(directory: Path) -> tuple[str, dict[str, Any]]:
         raise _unreadable(directory, str(error)) from error
     if not isinstance(settings, dict) or settings.get("kind") not in KINDS:
         raise _unreadable(directory, f"its kind is none of {', '.join(KINDS)}")
+    settings.pop(OLDER_KEY, None)
     return settings.pop("kind"), settings
 
 
