@@ -47,10 +47,10 @@ def test_a_verdict_is_aligned():
 
 
 def test_an_unscored_verdict_has_no_zero_in_it():
-    verdict = Verdict.unscored(3, Status.JUDGE_TIMEOUT, attempts=2, analysis="…")
+    verdict = Verdict.unscored(3, Status.JUDGE_TIMEOUT)
     assert verdict.scores == (None, None, None)
     assert set(verdict.statuses) == {Status.JUDGE_TIMEOUT}
-    assert (verdict.attempts, verdict.ranking, verdict.analysis) == (2, None, "…")
+    assert verdict.ranking is None
 
 
 def test_ties_share_a_tier_and_stay_in_order():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grrm.gqm.groups import PartVerdict, Status
-from grrm.rewards.mixing import NORMALISATIONS, counted, mix, normalised
+from grrm.rewards.mixing import Normalisation, counted, mix, normalised
 
+NORMALISATIONS = get_args(Normalisation)
 SCORES = st.lists(st.one_of(st.none(), st.floats(0, 10)), min_size=1, max_size=12)
 
 

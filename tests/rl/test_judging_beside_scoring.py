@@ -120,7 +120,9 @@ def test_time_spent_waiting_for_the_judge_is_told_from_time_it_worked_meanwhile(
 
 def test_an_aborted_step_leaves_its_groups_statuses_and_the_judges_replies_in_the_dump(tmp_path):
     judge = SimpleNamespace(judge=lambda groups: [verdict_that_stops_the_run for _ in groups])
-    verdict_that_stops_the_run = Verdict.unscored(2, Status.JUDGE_UNPARSABLE, 1, "I cannot say.")
+    verdict_that_stops_the_run = Verdict(
+        (Status.JUDGE_UNPARSABLE,) * 2, (None,) * 2, analysis="I cannot say.", attempts=1
+    )
     stage = RewardStage(judge, ShapingConfig(), FailurePolicy({Status.JUDGE_UNPARSABLE: FailureAction.ABORT}))
     made = maker(rewarder=stage, n_prompts=2)
     record = RunRecord(None, RolloutDump(tmp_path), None, console_groups=0)

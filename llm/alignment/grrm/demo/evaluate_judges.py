@@ -34,7 +34,6 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 _FAILED = {Status.JUDGE_UNPARSABLE, Status.TOO_LONG, Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}
 _COLUMNS = ("src_text", "src_lang", "trg_lang", "mt_texts", "scores")
-_RANKERS = click.option("--ranker", "rankers", multiple=True, metavar="NAME=FOLDER", help="A trained reward model.")
 
 
 @click.group()
@@ -73,18 +72,17 @@ def _open(source: Any, name: str, host: Host) -> Judge:
 
 
 @main.command()
-@_RANKERS
+@click.option("--ranker", "rankers", multiple=True, metavar="NAME=FOLDER", help="A trained reward model.")
 @click.option("--ranking", type=FILE, required=True, help="What `measure` wrote.")
-@click.option("--on", "of_set", default="dev", show_default=True, help="The groups that decide.")
 @click.option("--out", type=FOLDER, required=True)
-def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> None:
-    """Put the ranker whose scores correlate best with the gold ones into OUT."""
+def choose(rankers: Sequence[str], ranking: Path, out: Path) -> None:
+    """Put the ranker whose scores correlate best with the gold ones of the dev groups into OUT."""
     record = json.loads(ranking.read_text(encoding="utf-8"))
     folders = dict(_pairs(rankers))
-    measured = {name: record[name][of_set]["correlation"] for name in folders}
+    measured = {name: record[name]["dev"]["correlation"] for name in folders}
     correlations = {name: interval["mean"] for name, interval in measured.items() if interval is not None}
     if not correlations:
-        raise UserError(f"no ranker tells the candidates of the {of_set} groups apart: train them for more steps")
+        raise UserError("no ranker tells the candidates of the dev groups apart: train them for more steps")
     best = max(correlations, key=lambda name: float(correlations[name]))
     for path in sorted(Path(folders[best]).iterdir()):
         if path.is_file() and path.suffix != ".jsonl":
@@ -92,10 +90,8 @@ def choose(rankers: Sequence[str], ranking: Path, of_set: str, out: Path) -> Non
                 os.link(path, out / path.name)
             except OSError:  # of a file system without links
                 shutil.copyfile(path, out / path.name)
-    write_json(out / CHOICE, {"chosen": best, "on": of_set, "correlation": correlations})
-    click.echo(
-        f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in correlations.items())} on {of_set}"
-    )
+    write_json(out / CHOICE, {"chosen": best, "on": "dev", "correlation": correlations})
+    click.echo(f"{best}: correlation {', '.join(f'{name} {value:.3f}' for name, value in correlations.items())} on dev")
 
 
 def read_groups(path: Path) -> tuple[list[Group], list[list[float | None]]]:

@@ -78,9 +78,9 @@ def begun(record: Record, half: str) -> list[Record]:
     return [of_seed for of_seed in of_seeds if of_seed.keys() & chosen] or of_seeds
 
 
-def figure(record: Record, judge: str, key: str, of_set: str = "heldout") -> dict[str, Any] | None:
+def figure(record: Record, judge: str, key: str) -> dict[str, Any] | None:
     """`over_seeds` of a judge's number, with its interval where there is one seed; None where it is not defined."""
-    values = [of_seed[judge][of_set].get(key) for of_seed in begun(record, JUDGES)]
+    values = [of_seed[judge]["heldout"].get(key) for of_seed in begun(record, JUDGES)]
     if any(value is None for value in values):
         return None
     means = [value["mean"] if isinstance(value, Mapping) else value for value in values]

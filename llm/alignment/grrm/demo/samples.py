@@ -13,6 +13,8 @@ from grrm.demo.settings import POLICIES, SFT, TITLES
 from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.tracking.rollout_dump import read_rollouts
 
+PER_KIND = 4  # rows
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -37,7 +39,7 @@ class Sample:
     outputs: tuple[Output, ...]
 
 
-def pick_samples(results: Results, per_kind: int = 4) -> list[Sample]:
+def pick_samples(results: Results) -> list[Sample]:
     """Rows of the first seed: those RL improved most, those it spoilt, those it fails on, and a few by position.
 
     RL is the run that the demo is about. Rows are chosen by the chrF of their first sample, except the plain
@@ -56,11 +58,11 @@ def pick_samples(results: Results, per_kind: int = 4) -> list[Sample]:
         "better after RL": [row for row in reversed(by_gain) if gains[row] > 0],
         "worse after RL": [row for row in by_gain if gains[row] < 0],
         "still wrong": [row for row in by_score if _of(samples[row], trained) < 100],
-        "picked by position": list(range(0, n_rows, max(1, n_rows // per_kind))),
+        "picked by position": list(range(0, n_rows, max(1, n_rows // PER_KIND))),
     }
     chosen: dict[int, str] = {}
     for kind, rows in choices.items():
-        for row in [row for row in rows if row not in chosen][:per_kind]:
+        for row in [row for row in rows if row not in chosen][:PER_KIND]:
             chosen[row] = kind
     return [replace(samples[row], kind=kind) for row, kind in chosen.items()]
 

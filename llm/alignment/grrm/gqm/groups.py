@@ -161,9 +161,9 @@ class Verdict:
                 raise ValueError(f"score {score!r} is outside 0 to 10, to which every judge scales or clips its own")
 
     @classmethod
-    def unscored(cls, n_candidates: int, status: Status, attempts: int = 0, analysis: str = "") -> Verdict:
+    def unscored(cls, n_candidates: int, status: Status) -> Verdict:
         """A verdict in which no candidate has a score, all for the same reason."""
-        return cls((status,) * n_candidates, (None,) * n_candidates, None, analysis, attempts)
+        return cls((status,) * n_candidates, (None,) * n_candidates)
 
 
 Tiers = tuple[tuple[int, ...], ...]

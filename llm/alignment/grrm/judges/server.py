@@ -22,8 +22,10 @@ class ServerOptions(JudgeOptions):
 class ServerJudge:
     """A reward server as a judge."""
 
-    def __init__(self, client: RewardClient, name: str = "reward server") -> None:
-        self.client, self.name = client, name
+    name = "reward server"
+
+    def __init__(self, client: RewardClient) -> None:
+        self.client = client
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
         """One verdict per group. Raises RewardServerError when no server answers within attempts and deadline."""

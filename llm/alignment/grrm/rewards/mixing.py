@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
@@ -17,7 +17,6 @@ from grrm.gqm.groups import PartVerdict, Status, Verdict
 from grrm.rewards.failure_policy import JUDGE_FAILURES
 
 Normalisation = Literal["none", "mean", "std", "rank"]
-NORMALISATIONS: tuple[str, ...] = get_args(Normalisation)
 MIDDLE = MAX_SCORE / 2
 
 
