@@ -58,15 +58,8 @@ class JudgePlan:
         }
         folder = layout.data / ROWS
         parts = [word for path, count in counts.items() for word in ("--part", path, count)]
-        return Stage(
-            name=ROWS,
-            title="rows for the rankers",
-            command=layout.module("prepare", "rows", *parts, "--out", folder),
-            folder=folder,
-            inputs=list(counts),
-            outputs=[folder / path.name for path in counts],
-            ends_with_result=True,
-        )
+        command, outputs = layout.module("prepare", "rows", *parts, "--out", folder), [folder / p.name for p in counts]
+        return layout.shared(ROWS, "rows for the rankers", command, [*counts], outputs, ends_with_result=True)
 
     def stages(self, seed: int) -> list[Stage]:
         """Samples with gold scores, a ranker of either kind, how well they rank, and the one that judges."""
@@ -184,28 +177,18 @@ class PolicyPlan:
         layout = self.layout
         folder = layout.data / "converted"
         options = ["--prompt-type", layout.settings.prompt_type]
-        return Stage(
-            name="convert",
-            title="training files",
-            command=layout.grrm("data", "convert", layout.train_parquet, folder, *options),
-            folder=folder,
-            inputs=[layout.train_parquet],
-            outputs=[folder / "sft.jsonl", folder / "rl.jsonl"],
-        )
+        command = layout.grrm("data", "convert", layout.train_parquet, folder, *options)
+        outputs = [folder / "sft.jsonl", folder / "rl.jsonl"]
+        return layout.shared("convert", "training files", command, [layout.train_parquet], outputs)
 
     def held_out(self) -> Stage:
         """Development rows, as RL reads them."""
         settings, layout = self.layout.settings, self.layout
         folder = layout.data / "held-out"
         options = ["--rows", settings.rl_eval_rows, "--prompt-type", settings.prompt_type]
-        return Stage(
-            name="held-out",
-            title="dev rows for RL to be watched on",
-            command=layout.module("prepare", "held-out", "--data", layout.dev_parquet, "--out", folder, *options),
-            folder=folder,
-            inputs=[layout.dev_parquet],
-            outputs=[folder / "rl.jsonl"],
-        )
+        command = layout.module("prepare", "held-out", "--data", layout.dev_parquet, "--out", folder, *options)
+        title, outputs = "dev rows for RL to be watched on", [folder / "rl.jsonl"]
+        return layout.shared("held-out", title, command, [layout.dev_parquet], outputs)
 
     def rl(self, run: str, seed: int, judge: HostedJudge) -> Stage:
         """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting."""

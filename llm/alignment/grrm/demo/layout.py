@@ -72,22 +72,26 @@ class Layout:
         """The option of commands that open a model."""
         return [] if self.settings.dtype == "float32" else ["--dtype", self.settings.dtype]
 
+    def shared(
+        self,
+        name: str,
+        title: str,
+        command: list[str],
+        inputs: Sequence[Path],
+        outputs: Sequence[Path],
+        **fields: Any,
+    ) -> Stage:
+        """A stage of all seeds that leaves `outputs` in one folder."""
+        return Stage(name, title, command, outputs[0].parent, inputs=inputs, outputs=outputs, **fields)
+
     def result(
         self, title: str, command: list[str], inputs: Sequence[Path], outputs: Sequence[Path], **fields: Any
     ) -> Stage:
         """A stage of a seed that leaves `outputs` in one folder, after which it is called, and says what they are."""
         folder = outputs[0].parent
         seed = folder.parent.name
-        return Stage(
-            name=f"{seed}/{folder.name}",
-            title=f"{title}, {seed.replace('seed', 'seed ')}",
-            command=command,
-            folder=folder,
-            inputs=inputs,
-            outputs=outputs,
-            ends_with_result=True,
-            **fields,
-        )
+        name, title = f"{seed}/{folder.name}", f"{title}, {seed.replace('seed', 'seed ')}"
+        return self.shared(name, title, command, inputs, outputs, ends_with_result=True, **fields)
 
     def training(
         self,

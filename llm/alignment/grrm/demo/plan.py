@@ -53,42 +53,25 @@ class Plan:
         rows = ["--train-rows", settings.train_rows, "--heldout-rows", settings.heldout_rows]
         rows += ["--dev-rows", settings.dev_rows]
         draw = ["--languages", ",".join(settings.languages), "--seed", settings.corpus_seed]
-        return Stage(
-            name="corpus",
-            title="corpus",
-            command=layout.grrm("data", "corpus", "phrases", folder, *rows, *draw),
-            folder=folder,
-            outputs=[layout.train_parquet, layout.heldout_parquet, layout.dev_parquet],
-            ends_with_result=True,
-        )
+        outputs = [layout.train_parquet, layout.heldout_parquet, layout.dev_parquet]
+        command = layout.grrm("data", "corpus", "phrases", folder, *rows, *draw)
+        return layout.shared("corpus", "corpus", command, (), outputs, ends_with_result=True)
 
     def _tokenizer(self) -> Stage:
         settings, layout = self.settings, self._layout
         folder = layout.data / "tokenizer"
         options = ["--vocab-size", settings.vocab_size, "--prompt-type", settings.prompt_type]
-        return Stage(
-            name="tokenizer",
-            title="tokenizer",
-            command=layout.grrm("data", "tokenizer", layout.train_parquet, folder, *options),
-            folder=folder,
-            inputs=[layout.train_parquet],
-            outputs=[folder / "tokenizer.json"],
-        )
+        command = layout.grrm("data", "tokenizer", layout.train_parquet, folder, *options)
+        return layout.shared("tokenizer", "tokenizer", command, [layout.train_parquet], [folder / "tokenizer.json"])
 
     def _untrained(self, seed: int) -> Stage:
         layout = self._layout
         folder, config = layout.model(BASE, seed), self.root / self.settings.model_config
         tokenizer = layout.data / "tokenizer"
-        return Stage(
-            name=f"seed{seed}/untrained",
-            title=f"untrained policy, seed {seed}",
-            command=layout.module(
-                "prepare", "untrained", "--config", config, "--tokenizer", tokenizer, "--out", folder, "--seed", seed
-            ),
-            folder=folder,
-            inputs=[config, tokenizer],
-            outputs=layout.weights(BASE, seed),
-        )
+        options = ["--config", config, "--tokenizer", tokenizer, "--out", folder, "--seed", seed]
+        name, title = f"seed{seed}/untrained", f"untrained policy, seed {seed}"
+        command, outputs = layout.module("prepare", "untrained", *options), layout.weights(BASE, seed)
+        return layout.shared(name, title, command, [config, tokenizer], outputs)
 
     def _sft(self, seed: int) -> Stage:
         settings, layout = self.settings, self._layout

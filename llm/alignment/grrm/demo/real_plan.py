@@ -97,15 +97,10 @@ class RealPlan:
         for name, rows in limits.items():
             options += [] if rows is None else [f"--{name}-rows", rows]
         options += ["--from", settings.corpus_wheel] if settings.corpus_wheel else []
-        return Stage(
-            name="corpus",
-            title="texts of Home Assistant",
-            command=layout.grrm("data", "corpus", "homeassistant", folder, *options),
-            folder=folder,
-            outputs=[layout.train_parquet, layout.heldout_parquet, layout.dev_parquet],
-            ends_with_result=True,
-            planned_s=STARTING_S,
-        )
+        command = layout.grrm("data", "corpus", "homeassistant", folder, *options)
+        outputs = [layout.train_parquet, layout.heldout_parquet, layout.dev_parquet]
+        shown = {"ends_with_result": True, "planned_s": STARTING_S}
+        return layout.shared("corpus", "texts of Home Assistant", command, (), outputs, **shown)
 
     def _judges_of(self, seed: int) -> list[Stage]:
         """Everything of one seed up to the judges and how they rank."""
