@@ -144,7 +144,8 @@ def build_judges(
     from grrm.models.cpu_layers import use_cpu_layers
     from grrm.models.policy import policy_class
     from grrm.models.ranker import Ranker
-    from grrm.models.reward_models import CandidateGroup, score_groups
+    from grrm.models.reward_models import score_groups
+    from grrm.models.value_head import CandidateGroup
 
     use_cpu_layers(precision)
     paddle.seed(1)

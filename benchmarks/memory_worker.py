@@ -55,7 +55,8 @@ def train_supervised(case: Case, config: Any) -> None:
     from grrm.config.training_arguments import training_arguments
     from grrm.data.dataset import SftItem
     from grrm.models.cpu_layers import use_cpu_layers
-    from grrm.models.reward_models import CandidateGroup, with_new_head
+    from grrm.models.reward_models import with_new_head
+    from grrm.models.value_head import CandidateGroup
     from grrm.parallel.gloo import support_gloo
     from grrm.parallel.tensor_ranks import TensorRanks
     from grrm.reward_model.trainer import RewardModelTrainer

@@ -161,7 +161,8 @@ def train(folder: Path, compare: str) -> None:
     from grrm.config import RewardModelConfig, load_config
     from grrm.config.training_arguments import training_arguments
     from grrm.models.cpu_layers import use_cpu_layers
-    from grrm.models.reward_models import CandidateGroup, load_reward_model
+    from grrm.models.reward_models import load_reward_model
+    from grrm.models.value_head import CandidateGroup
     from grrm.reward_model.trainer import RewardModelTrainer
     from grrm.startup import freeze_gc
     from grrm.training.callbacks import quiet_paddlenlp

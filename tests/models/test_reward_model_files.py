@@ -14,7 +14,8 @@ from support.tiny_models import backbone_folder, draw_groups, flat, reward_model
 
 from grrm.errors import UserError
 from grrm.models.policy import load_policy
-from grrm.models.reward_models import RewardModel, load_reward_model, save_reward_model, take_over_head, with_new_head
+from grrm.models.reward_models import load_reward_model, save_reward_model, take_over_head, with_new_head
+from grrm.models.value_head import RewardModel
 
 __all__ = ["backbone_folder", "reward_model"]  # fixtures
 

@@ -12,7 +12,8 @@ from support.tiny_models import backbone_folder, draw_groups, flat, reward_model
 
 from grrm.errors import UserError
 from grrm.models.policy import load_policy
-from grrm.models.reward_models import CandidateGroup, RewardModel, score_groups, with_new_head
+from grrm.models.reward_models import score_groups, with_new_head
+from grrm.models.value_head import CandidateGroup, RewardModel
 
 __all__ = ["backbone_folder", "reward_model"]  # fixtures
 

@@ -9,8 +9,8 @@ from support.tiny_policy import random_policy
 
 from grrm.errors import UserError
 from grrm.models.packing import lay_out
-from grrm.models.reward_models import CandidateGroup, fill_value_head, load_reward_model, save_reward_model
-from grrm.models.value_head import PairwiseModel, TokenValueModel
+from grrm.models.reward_models import fill_value_head, load_reward_model, save_reward_model
+from grrm.models.value_head import CandidateGroup, PairwiseModel, TokenValueModel
 
 PROMPTS = [[5, 6, 7], [5, 6, 7], [9, 8]]
 RESPONSES = [[10, 11], [12, 13, 14], [15]]

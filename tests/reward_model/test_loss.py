@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grrm.models.reward_models import CandidateGroup
+from grrm.models.value_head import CandidateGroup
 from grrm.reward_model.loss import count_pairs, group_loss
 from grrm.reward_model.trainer import RewardModelTrainer
 from grrm.training.gold_groups import LEAST_DIFFERENCE, GoldGroup

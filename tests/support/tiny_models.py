@@ -19,7 +19,8 @@ from grrm.models.cpu_layers import use_cpu_layers
 from grrm.models.policy import load_policy
 from grrm.models.qwen2_moe import Qwen2MoeConfig, Qwen2MoeForCausalLM
 from grrm.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
-from grrm.models.reward_models import CandidateGroup, RewardModel, score_groups, with_new_head
+from grrm.models.reward_models import score_groups, with_new_head
+from grrm.models.value_head import CandidateGroup, RewardModel
 
 VOCAB = 97
 EXPERTS = {

@@ -21,7 +21,7 @@ from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import check_vocabulary, encoder, load_tokenizer, special_tokens, text_encoder
 
 if TYPE_CHECKING:
-    from grrm.models.reward_models import CandidateGroup, RewardModel
+    from grrm.models.value_head import CandidateGroup, RewardModel
 
 # What a model's folder may record of its prompts, what stands for it where it does not, and where it can be given.
 _PROMPT_SETTINGS = {
@@ -164,7 +164,7 @@ class RewardModelScorer:
 
     def _encoded(self, task: TranslationTask, texts: Sequence[str]) -> tuple[CandidateGroup, list[int]]:
         """The group of the translations that fit behind their prompt, and their positions in `texts`."""
-        from grrm.models.reward_models import CandidateGroup
+        from grrm.models.value_head import CandidateGroup
 
         prompt_ids = self.prompt_ids(task)
         responses = [self._encode_text(text) + self._end for text in texts]

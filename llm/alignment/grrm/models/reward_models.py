@@ -26,17 +26,6 @@ from grrm.models.ranker import Ranker
 from grrm.models.trained_with import OLDER_KEY, read_trained_with, write_trained_with
 from grrm.models.value_head import CandidateGroup, PairwiseModel, RewardModel
 
-__all__ = [
-    "CandidateGroup",
-    "RewardModel",
-    "cast_weights",
-    "fill_value_head",
-    "load_reward_model",
-    "save_reward_model",
-    "score_groups",
-    "take_over_head",
-]
-
 KINDS: dict[str, Any] = {"pairwise": PairwiseModel, "ranker": Ranker}
 SETTINGS_FILE, *_HEAD_FILES = REWARD_MODEL_FILES
 HEAD_FILES = dict(zip(("pairwise", "ranker"), _HEAD_FILES, strict=True))

@@ -25,8 +25,8 @@ from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import language_pair
 from grrm.gqm.mt_prompts import recover_mt_task
 from grrm.models.chat_templates import chat_renderer, messages_renderer
-from grrm.models.reward_models import CandidateGroup
 from grrm.models.tokenizer import encoder, special_tokens, text_encoder
+from grrm.models.value_head import CandidateGroup
 
 logger = logging.getLogger(__name__)
 

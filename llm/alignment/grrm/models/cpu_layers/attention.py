@@ -146,22 +146,11 @@ def llama_attention(
     **options: Any,
 ) -> Any:
     """`attention` with the signature of PaddleNLP's Llama, which knows no dropout; its own where it knows more."""
+    ranges = attn_mask_startend_row_indices
     if alibi is not None or reshard_layer is not None:
         key, value = (_for_every_query(tensor, query.shape[2]) for tensor in (key, value))
-        return stock_llama_attention(
-            query,
-            config,
-            key,
-            value,
-            attention_mask,
-            output_attentions,
-            alibi,
-            attn_mask_startend_row_indices,
-            sequence_parallel,
-            reshard_layer,
-            **options,
-        )
-    ranges = attn_mask_startend_row_indices
+        common = (query, config, key, value, attention_mask, output_attentions)
+        return stock_llama_attention(*common, alibi, ranges, sequence_parallel, reshard_layer, **options)
     return attention(
         query, config, key, value, attention_mask, output_attentions, ranges, False, sequence_parallel, **options
     )
