@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command_line import GRRM, grrm, invoke
+from support.command_line import GRRM, grrm, invoke, refusal
 from support.completions_server import CompletionsServer, Refuse
 from support.rows import write_jsonl
 from support.stopped_clock import eventually
@@ -40,41 +40,22 @@ def last_sentence(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def rank(rows: Path, out: Path, *options: object) -> None:
-    done = grrm("rank", rows, *RANK, "--out", out, *options)
-    assert done.returncode == 0, done.stderr
-    assert f"scored {3 * N_ROWS}" in done.stderr
-
-
 def test_verdicts_are_those_of_one_process_in_the_order_of_the_rows(tmp_path):
     rows = write_rows(tmp_path)
-    rank(rows, tmp_path / "one.jsonl")
-    rank(rows, tmp_path / "two.jsonl", "--devices", "cpu:2")
+    for out, shared in (("one.jsonl", []), ("two.jsonl", ["--devices", "cpu:2"])):
+        assert f"scored {3 * N_ROWS}" in invoke("rank", rows, *RANK, "--out", tmp_path / out, *shared).stderr
     assert (tmp_path / "two.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "one.jsonl", "two.jsonl"}
 
 
-def test_rows_that_are_done_are_not_done_again_on_other_devices_either(tmp_path):
-    rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
-    words = ["rank", str(rows), *map(str, RANK), "--out", str(out)]
-    parts = tmp_path / "out.jsonl.parts"
-    parts.mkdir()
-    kept = [[0.5, 0.5, 0.5], ["scored"] * 3, [[0, 1, 2]], "kept", 0, [], 0, None]
-    (parts / f"{shares.fingerprint(words, rows)}-0-of-3.jsonl").write_text(json.dumps([1, kept]) + "\n" + "[4, [[0.1")
-    rank(rows, out, "--devices", "cpu:2")
-    responses = [json.loads(line)["judge_response"] for line in out.read_text().splitlines()]
-    assert responses == ["", "kept", *[""] * (N_ROWS - 2)]
-    assert not parts.exists()
-
-
-def test_the_time_left_is_that_of_the_rows_that_are_not_done(tmp_path, monkeypatch):
+def test_rows_that_are_done_on_other_devices_are_neither_done_again_nor_in_the_time_left(tmp_path, monkeypatch):
     rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
     parts = tmp_path / "out.jsonl.parts"
     parts.mkdir()
     words = ["rank", str(rows), *map(str, RANK), "--out", str(out)]
     kept = [[0.5, 0.5, 0.5], ["scored"] * 3, [[0, 1, 2]], "kept", 0, [], 0, None]
-    lines = [json.dumps([row, kept]) + "\n" for row in (0, 3)]
-    (parts / f"{shares.fingerprint(words, rows)}-0-of-3.jsonl").write_text("".join(lines))
+    lines = [json.dumps([row, kept]) + "\n" for row in (1, 3)]
+    (parts / f"{shares.fingerprint(words, rows)}-0-of-3.jsonl").write_text("".join(lines) + "[4, [[0.1")
     opened = []
 
     class Progress(console.StepProgress):
@@ -85,6 +66,9 @@ def test_the_time_left_is_that_of_the_rows_that_are_not_done(tmp_path, monkeypat
     monkeypatch.setattr(console, "StepProgress", Progress)
     invoke(*words, "--devices", "cpu:1")
     assert opened == [(N_ROWS, 2)]
+    responses = [json.loads(line)["judge_response"] for line in out.read_text().splitlines()]
+    assert responses == ["", "kept", "", "kept", "", "", ""]
+    assert not parts.exists()
 
 
 def test_what_is_left_of_another_command_is_not_used(tmp_path):
@@ -127,20 +111,20 @@ def test_every_file_of_a_folder_of_rows_counts(tmp_path):
 def test_a_process_that_fails_or_hangs_is_one_sentence_with_its_own(tmp_path, judge, options, message):
     (tmp_path / "mine.py").write_text(f"import os, time\n\n\ndef judge(groups):\n    {judge}\n")
     out, name = tmp_path / "out.jsonl", f"{tmp_path}/mine.py:judge"
-    done = grrm("rank", write_rows(tmp_path), "--judge", name, "--out", out, "--devices", "cpu:1", *options)
-    assert re.search(f"^error: the process on {message}", last_sentence(done))
+    said = refusal("rank", write_rows(tmp_path), "--judge", name, "--out", out, "--devices", "cpu:1", *options)
+    assert re.search(f"^the process on {message}", said)
     assert not out.exists()
     assert (tmp_path / "out.jsonl.parts/cpu-0.log").exists()
 
 
-def test_what_the_others_have_done_is_there_when_one_has_failed(tmp_path):
+def test_what_the_others_have_done_is_there_when_one_has_failed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(_FAILS_ONCE)
     rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
     words = ["rank", rows, "--judge", f"{tmp_path}/mine.py:judge", "--out", out, "--batch-rows", 1]
-    failed = grrm(*words, "--devices", "cpu:2", cwd=tmp_path)
+    failed = grrm(*words, "--devices", "cpu:2")
     assert "the process on cpu:1 ended with status 1" in last_sentence(failed)
-    done = grrm(*words, "--devices", "cpu:2", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    invoke(*words, "--devices", "cpu:1")
     assert [json.loads(line)["judge_scores"][0] for line in out.read_text().splitlines()] == [1.0] * N_ROWS
     judged = (tmp_path / "judged").read_text().split("\n")[:-1]
     assert len(judged) == len({*judged}) == N_ROWS
@@ -261,13 +245,12 @@ def test_a_card_of_two_processes_is_that_of_one(tmp_path):
     write_jsonl(gold, rows)
     for number, shared in ((1, []), (2, ["--devices", "cpu:2"])):
         outputs = ["--out", tmp_path / f"{number}.json", "--save-scores", tmp_path / f"{number}.score"]
-        done = grrm("eval", "judge", gold, *RANK, "--resamples", 20, *outputs, *shared)
-        assert done.returncode == 0, done.stderr
+        invoke("eval", "judge", gold, *RANK, "--resamples", 20, *outputs, *shared)
     assert (tmp_path / "2.json").read_bytes() == (tmp_path / "1.json").read_bytes()
     assert (tmp_path / "2.score").read_bytes() == (tmp_path / "1.score").read_bytes()
     assert not (tmp_path / "2.json.parts").exists()
     without = ["eval", "judge", gold, "--scores", f"mine={tmp_path / '1.score'}", "--devices", "cpu:2"]
-    assert "--devices has no effect without --judge or --model" in last_sentence(grrm(*without))
+    assert "--devices has no effect without --judge or --model" in refusal(*without)
 
 
 TRANSLATE = ("translate", "-n", 2, "--prompt-type", "Tower")
