@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from support.command_line import grrm, invoke, mistake
+from support.command_line import grrm, invoke, refusal
 from support.metric_environments import TENTHS, TORCH, install, make_environment
 from support.rows import write_jsonl
 
@@ -63,8 +63,7 @@ def test_ranking_accuracy_counts_ties_and_missing_scores_as_it_is_told(evaluate,
 
 
 def test_ranking_table_says_what_was_counted_and_shows_no_accuracy_where_there_is_none(tmp_path):
-    done = grrm("eval", "ranking", rows_file(tmp_path, RANKED))
-    assert done.returncode == 0, done.stderr
+    done = invoke("eval", "ranking", rows_file(tmp_path, RANKED))
     table = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line.strip()}
     assert table["de-en"][1] == "0.667"
     assert table["zh-en"][1:3] == ["-", "-"]
@@ -214,5 +213,5 @@ def test_mistakes_are_one_sentence_and_leave_nothing(evaluate, tmp_path, command
 
 
 def test_a_result_that_cannot_be_written_is_refused_before_anything_is_scored(tmp_path):
-    done = grrm("eval", "mt", rows_file(tmp_path, TRANSLATED), "--json", tmp_path)
-    assert mistake(done).startswith(f"error: cannot write {tmp_path}")
+    said = refusal("eval", "mt", rows_file(tmp_path, TRANSLATED), "--json", tmp_path)
+    assert said.startswith(f"cannot write {tmp_path}")

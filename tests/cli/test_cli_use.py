@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.command_line import GRRM, grrm, invoke, mistake, refusal
+from support.command_line import GRRM, grrm, invoke, refusal
 from support.completions_server import CompletionsServer, Refuse
 from support.fastdeploy_standin import with_fastdeploy
 from support.rows import write_jsonl
@@ -71,8 +71,7 @@ def test_a_reward_model_scores_every_candidate_and_in_bfloat16_close_to_float32(
 
 def test_a_judge_that_says_nothing_readable_gives_statuses_and_no_numbers(original, tmp_path):
     rows = write_jsonl(tmp_path / "rows.jsonl", ROWS)
-    done = grrm("rank", rows, "--model", original, "--max-new-tokens", 8, "--retry", 1)
-    assert done.returncode == 0, done.stderr
+    done = invoke("rank", rows, "--model", original, "--max-new-tokens", 8, "--retry", 1)
     found = lines(done.stdout)
     assert [row["judge_scores"] for row in found] == [[None, None], [None, None, None]]
     assert found[0]["judge_statuses"] == ["judge_unparsable"] * 2
@@ -260,7 +259,7 @@ def test_blank_lines_and_what_no_translation_can_be_extracted_from_are_null(tmp_
 def test_a_server_that_refuses_is_one_sentence_and_leaves_no_file(tmp_path):
     with CompletionsServer(lambda body, number: Refuse(404, {"error": {"message": "no such model"}})) as server:
         arguments = ["--url", server.url, "--model", "x", "--out", tmp_path / "out.jsonl"]
-        said = mistake(grrm("translate", "-", *LANGUAGES, *arguments, stdin="Hallo\n"))
+        said = refusal("translate", "-", *LANGUAGES, *arguments, stdin="Hallo\n")
     assert "did not answer prompt 0 at attempt 1: it answered HTTP 404: no such model" in said
     assert list(tmp_path.iterdir()) == []
 
