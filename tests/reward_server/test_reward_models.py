@@ -7,9 +7,8 @@ import re
 
 import pytest
 import requests
-from support.command_line import mistake, python
 from support.reward_app import create_app, group, score_body
-from support.reward_servers import SCRIPT, reward_server
+from support.reward_servers import reward_server
 from support.tiny_policy import write_tiny_reward_model
 
 from grrm.errors import UserError
@@ -98,9 +97,9 @@ def test_only_an_outage_is_no_answer_to_the_probe(status):
     assert [client.get("/readyz").status_code for _ in range(2)] == [503 if is_out else 200] * 2
 
 
-def test_a_folder_without_a_reward_model_ends_the_server_in_one_sentence(tmp_path):
-    said = mistake(python(SCRIPT, "--port", "0", "--judge", "rm", "--model", tmp_path))
-    assert "no tokenizer that can be read" in said
+def test_a_folder_without_a_reward_model_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="no tokenizer that can be read"):
+        build_hosted_judge(Settings(judge="rm", model=str(tmp_path)))
 
 
 @pytest.mark.parametrize(

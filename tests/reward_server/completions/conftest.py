@@ -1,4 +1,4 @@
-"""A real `grrm serve` over a tiny random model, which the tests of a file share, and the same model in this process."""
+"""A real `grrm serve` over a tiny random model, which all tests share, and the same model in this process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def opened(checkpoint):
     return open_model(checkpoint)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def url(checkpoint):
     with reward_servers.serving(["-m", "grrm.cli", "serve", str(checkpoint), "--port", "0"]) as (_, url):
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(url):
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
