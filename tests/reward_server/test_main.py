@@ -85,10 +85,6 @@ def test_token_is_asked_for_and_the_server_stops_on_sigterm(tmp_path):
         assert process.wait(120) == 0
 
 
-def test_open_address_without_token_does_not_start():
-    assert "--token-file" in mistake(python(SCRIPT, "--host", "0.0.0.0", "--port", "0"))
-
-
 def test_no_module_beside_the_script_hides_one_of_the_standard_library():
     names = {path.stem for path in SCRIPT.parent.glob("*.py")}
     assert names & sys.stdlib_module_names == set()
@@ -99,6 +95,17 @@ def test_judged_text_survives_the_wire_byte_for_byte(server):
     odd = 'two words "quoted" \\ back 日本語 \U0001f600 \x00 </s>'
     rows = {"src": ["s"], "tgt": [odd], "response": [odd]}
     assert requests.post(url, json=rows, timeout=120).json()["score"] == [10.0]
+
+
+def test_page_of_another_site_that_leads_here_reaches_nothing(server):
+    port = int(server[1].rpartition(":")[2])
+    for path in ("/", "/healthz", "/v1/live"):
+        foreign = requests.get(server[1] + path, headers={"Host": f"attacker.example:{port}"}, timeout=120)
+        assert (foreign.status_code, foreign.json()["error_code"]) == (421, 421)
+    assert requests.get(f"http://localhost:{port}/healthz", timeout=120).status_code == 200
+    with socket.create_connection(("127.0.0.1", port)) as old:
+        old.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert old.recv(100).startswith(b"HTTP/1.0 200")
 
 
 # --- in process
@@ -172,6 +179,7 @@ def test_ipv6_loopback_is_printed_as_a_url(started):
     [
         (["--config", "/nowhere/x.yaml"], "error: The argument file '/nowhere/x.yaml' cannot be read"),
         (["--log-file", "/nowhere/x.log"], "error: cannot write the log file /nowhere/x.log"),
+        (["--host", "0.0.0.0", "--port", "0"], "--token-file"),
         (["--port", "70000"], "error: reward server setting 'port'"),
         (["--token-file", "/nowhere/t"], "error: cannot read the token file"),
         (["--drain-timeout", "-1"], "error: reward server setting 'drain_timeout_s'"),
