@@ -150,7 +150,6 @@ def test_unknown_key_names_the_nearest_known_one(run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_steps": "many"}, "max_steps is 'many'; give a whole number"),
         ({"max_steps": 2.5}, "max_steps is 2.5; give a whole number"),
         ({"max_steps": True}, "max_steps is True; give a whole number"),
         ({"temperature": "nan"}, "temperature is 'nan'; give a number"),
@@ -160,7 +159,6 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"output_dir": {}}, "output_dir is {}; give text"),
         ({"failure_policy": {"judge_timeout": "ignore"}}, "unknown failure_policy action 'ignore'"),
         ({"score_scale_factor": 0}, "score_scale_factor is 0; it must be above 0"),
-        ({"temperature": 0}, "temperature is 0; it must be above 0"),
         ({"dual_clip_ratio": 0.5}, "dual_clip_ratio is 0.5; it must be above 1"),
         ({"logging_steps": 0}, "logging_steps is 0; it must be at least 1"),
         ({"seed": -1}, "seed is -1; it must be at least 0"),
@@ -211,7 +209,6 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             },
             "rollout_ahead 1 uses servers while the policy trains",
         ),
-        ({"ptx_coeff": 0.1}, "ptx_coeff: 0.1 is not supported"),
         ({"top_p": 0.9}, "allow_biased_sampling"),
         ({"repetition_penalty": 1.1}, "allow_biased_sampling"),
         (
@@ -220,9 +217,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ),
         ({"rollout_is_cap": 0.5}, "rollout_is_cap is 0.5; it must be at least 1"),
         ({"max_length": 80}, "max_length 80 is less than max_prompt_len 64 + max_dec_len 32; use at least 96"),
-        ({"min_dec_len": 40}, "min_dec_len 40 is above max_dec_len 32"),
         ({"enable_overlong_reward_buffer": True}, "overlong_reward_buffer 256 is longer"),
-        ({"use_rm_server": True}, "use_rm_server needs reward_server"),
         ({"use_rm_server": True, "reward_server": "localhost:8731"}, "is not of the form http"),
         ({"use_rm_server": True, "reward_server": "http://me:secret@h:1"}, "holds a user name, password or query"),
         ({"reward_server": "http://127.0.0.1:8731"}, "use_rm_server is false"),
@@ -263,7 +258,6 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             {"sharding_parallel_degree": 2, "sharding": "stage1"},
             "does not divide the 1 process(es); start a multiple of 2",
         ),
-        ({"fp16": True}, "fp16 is not supported on a CPU"),
         ({"sharding_parallel_config": "split_param"}, "split_param needs amp_master_grad"),
         ({"device": "gpu"}, "device is gpu, but PaddlePaddle sees none"),
         ({"gradient_accumulation_steps": 3}, "gradient_accumulation_steps 3 contradicts the batch sizes, which need 8"),
@@ -272,8 +266,6 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
             "save_steps 10 would save in the middle of a rollout of 4 optimizer steps, from which no run can resume; "
             "use 8 or 12",
         ),
-        ({"global_batch_size": 6, "global_mini_batch_size": 4}, "global_mini_batch_size 4 must divide"),
-        ({"do_eval": True}, "eval_datasets"),
         (
             {"lr_scheduler_type": "polynomial", "learning_rate": 1e-7},
             "lr_end 1e-07 must be below learning_rate 1e-07; lower it",
