@@ -235,31 +235,33 @@ def test_a_module_that_no_extra_installs_is_a_defect(module):
         run_main(main)
 
 
-HEAVY = ("paddle", "paddlenlp", "torch")
-HOSTED = (
-    "from grrm_reward_server import app, hosting, main, settings\nhosting.build_hosted_judge(settings.Settings({}))"
-)
+WITHOUT_PADDLE = """
+import grrm.config
+import grrm.engine.options, grrm.engine.open
+import grrm; grrm.rank; grrm.translate
+grrm.engine.open.open_generator(None, urls=['http://127.0.0.1:1'])
+import grrm.cli, grrm.cli.commands.doctor, grrm.config.plan
+import grrm.algorithms.advantages
+import grrm.evaluation.probes.measure
+import grrm_reward_server.main, grrm_reward_server.app, grrm.rewards.client
+from grrm_reward_server import hosting, settings
+hosting.build_hosted_judge(settings.Settings(judge='chrf'))
+hosting.build_hosted_judge(settings.Settings(judge='gqm', openai_urls=['http://127.0.0.1:1']))
+"""
+NAMES_OF_LANGUAGES = """
+from grrm.gqm.languages import *
+[display_name(lang) + language_code(lang) for pair in LANG_NAMES.items() for lang in pair]
+"""
 
 
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
         ("import grrm; dir(grrm)", ("paddle", "numpy", "requests", "pydantic")),
-        ("import grrm.config", HEAVY),
-        ("import grrm.engine.options, grrm.engine.open", HEAVY),
-        ("import grrm; grrm.rank; grrm.translate", HEAVY),
-        ("from grrm.engine.open import open_generator; open_generator(None, urls=['http://127.0.0.1:1'])", HEAVY),
-        ("import grrm.cli, grrm.cli.commands.doctor, grrm.config.plan", HEAVY),
-        ("import grrm.algorithms.advantages", HEAVY),
-        ("import grrm_reward_server.main, grrm_reward_server.app, grrm.rewards.client", HEAVY),
-        (HOSTED.format("judge='chrf'"), HEAVY),
-        (HOSTED.format("judge='gqm', openai_urls=['http://127.0.0.1:1']"), HEAVY),
-        (
-            "from grrm.gqm.languages import *\n"
-            "[display_name(lang) + language_code(lang) for pair in LANG_NAMES.items() for lang in pair]",
-            ("babel",),
-        ),
+        (WITHOUT_PADDLE, ("paddle", "paddlenlp", "torch")),
+        (NAMES_OF_LANGUAGES, ("babel",)),
     ],
+    ids=["the package", "what runs no model", "languages"],
 )
 def test_what_is_not_needed_is_not_imported(code, absent):
     done = python("-c", f"import sys\n{code}\nprint([name for name in {absent} if name in sys.modules])")
