@@ -218,8 +218,16 @@ def test_a_gpu_file_fits_the_hardware_that_its_header_names(path):
     assert verdict(path, devices, gib) == ("yes", pytest.approx(planned, abs=0.51))
 
 
-@pytest.mark.parametrize("size", HARDWARE)
-@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("path", "size"),
+    [
+        pytest.param(
+            path, size, id=f"{path.stem}-{size}", marks=() if at % len(HARDWARE) == number else pytest.mark.slow
+        )
+        for at, path in enumerate(GPU_FILES)
+        for number, size in enumerate(HARDWARE)
+    ],
+)
 def test_a_file_for_every_size_can_be_written_that_fits(path, size, tmp_path):
     devices, gib = (HARDWARE | OF_PPO if path.name.startswith("ppo") else HARDWARE)[size]
     out = tmp_path / "mine.yaml"

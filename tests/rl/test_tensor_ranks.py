@@ -23,6 +23,8 @@ from support.tiny_policy import write_policy
 
 from grrm.models.policy import load_policy
 
+pytestmark = pytest.mark.slow
+
 
 def test_tensor_ranks_give_the_groups_rewards_advantages_losses_and_weights_of_one_process(
     world: TinyWorld, tmp_path: Path
@@ -50,7 +52,6 @@ def test_tensor_ranks_give_the_groups_rewards_advantages_losses_and_weights_of_o
         np.testing.assert_array_equal(saved[name].numpy(), weight, err_msg=name)
 
 
-@pytest.mark.slow
 def test_tensor_ranks_train_a_qwen3_as_one_process_does(world: TinyWorld, tmp_path: Path) -> None:
     policy = tmp_path / "policy"
     shutil.copytree(world.policy, policy)
@@ -67,7 +68,6 @@ def test_tensor_ranks_train_a_qwen3_as_one_process_does(world: TinyWorld, tmp_pa
     assert sum("k_norm" in name for name in left) == load_policy(tmp_path / "two").config.num_hidden_layers
 
 
-@pytest.mark.slow
 def test_tensor_ranks_that_sample_together_evaluate_what_one_process_evaluates(
     world: TinyWorld, tmp_path: Path
 ) -> None:
@@ -85,7 +85,6 @@ def test_tensor_ranks_that_sample_together_evaluate_what_one_process_evaluates(
     assert "eval_chrf_greedy" in one[-1]
 
 
-@pytest.mark.slow
 def test_four_tensor_ranks_sample_batches_of_fewer_prompts_together_and_a_step_ahead(
     world: TinyWorld, tmp_path: Path
 ) -> None:
