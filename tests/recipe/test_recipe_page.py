@@ -28,7 +28,7 @@ from recipe.documented import (
     start_server,
     without,
 )
-from support.command_line import grrm
+from support.command_line import invoke
 from support.rows import annotated_groups
 
 ROOT = Path(__file__).parents[2]
@@ -192,14 +192,15 @@ def test_both_languages_have_the_same_commands():
     assert commands_of(CHINESE) == commands_of(PAGE)
 
 
-def test_estimates_of_the_page_are_what_its_plans_print_and_each_fits():
+def test_estimates_of_the_page_are_what_its_plans_print_and_each_fits(monkeypatch):
+    monkeypatch.chdir(ROOT)
     tables = [
         re.findall(r"^\| \[.*\| ([\d.]+ GiB) \| ([\d.]+) (?:hours|小时) \|$", page.read_text(encoding="utf-8"), re.M)
         for page in (PAGE, CHINESE)
     ]
     printed = []
     for command in (one for one in commands_of(PAGE) if one.starts("grrm plan")):
-        done = grrm(*command.words[1:], cwd=ROOT)
+        done = invoke(*command.words[1:])
         (memory,) = re.findall(r"^fits as written +yes  \(([\d.]+ GiB);", done.stdout, re.MULTILINE)
         (hours,) = re.findall(r"^hours per 1,000 rows, at most +([\d.]+) ", done.stdout, re.MULTILINE)
         printed.append((memory, hours))
