@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Tests run side by side and start ranks of their own: one thread each, or they take turns on the same cores.
 os.environ["OMP_NUM_THREADS"] = "1"
+# The processes that tests start compile our modules once, not each for itself, also where a shell asks for the latter.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 startup.flush_denormals = lambda: False  # not in this process, where property tests draw such numbers
 startup.configure_process()
 
