@@ -90,7 +90,7 @@ def test_a_compiler_that_fails_leaves_nothing_behind(load, monkeypatch, tmp_path
     assert not list((tmp_path / "paddle-grrm").iterdir())
 
 
-def test_a_cache_that_cannot_be_written_is_a_reason_not_a_crash(load, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_is_a_reason_not_a_crash(load, tmp_path):
     (tmp_path / "paddle-grrm").write_text("a file where the folder should be")
     found = load()
     assert found.library is None

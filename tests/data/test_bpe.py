@@ -105,7 +105,7 @@ def test_the_prompts_of_a_rubric_judge_take_few_tokens_too(tmp_path: Path) -> No
     assert tokenizer.decode(_ids(tokenizer, "Total Score: 7/10")) == "Total Score: 7/10"
 
 
-def test_training_is_reproducible(tmp_path: Path, folder: Path) -> None:
+def test_training_is_reproducible(tmp_path: Path) -> None:
     texts = ["ein Text", "noch ein Text", "12 Texte"] * 20
     for name in ("a", "b"):
         train_bpe(iter(texts), tmp_path / name, vocab_size=300)

@@ -177,7 +177,7 @@ def test_the_model_starts_with_its_own_positions_and_the_options_given(checkpoin
     assert shorter.max_prompt_tokens == 98
 
 
-def test_every_option_is_one_that_fastdeploy_takes(checkpoint):
+def test_every_option_is_one_that_fastdeploy_takes():
     from fastdeploy import EngineArgs
 
     assert set(FASTDEPLOY_OPTIONS) <= set(EngineArgs.__dataclass_fields__)
@@ -205,7 +205,7 @@ def test_more_positions_than_the_model_has_are_refused(checkpoint):
 
 
 @pytest.mark.parametrize("key", ["vocab_size", "max_position_embeddings"])
-def test_a_config_without_sizes_is_refused(checkpoint, tmp_path, key):
+def test_a_config_without_sizes_is_refused(tmp_path, key):
     folder = write_tiny_checkpoint(tmp_path / "sizeless")
     text = (folder / "config.json").read_text()
     (folder / "config.json").write_text(text.replace(f'"{key}"', '"nothing"'))

@@ -115,7 +115,7 @@ def test_a_probe_without_an_answer_puts_the_next_one_off():
     assert hung.probe_at > time.monotonic() + server_pool.FIRST_PROBE_S - 5
 
 
-def test_each_further_time_out_puts_the_probe_off(monkeypatch):
+def test_each_further_time_out_puts_the_probe_off():
     pool = ServerPool(["http://a:1"])
     times = []
     for _ in range(3):

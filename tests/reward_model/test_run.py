@@ -73,7 +73,7 @@ def test_learns_a_property_of_the_text(write_rows, settings, tmp_path, yaml):
         ({"width": "16"}, r"width \d+", "width 16"),
     ],
 )
-def test_a_checkpoint_of_another_head_is_one_sentence(write_rows, settings, tmp_path, changed, before, now):
+def test_a_checkpoint_of_another_head_is_one_sentence(write_rows, settings, changed, before, now):
     data = write_rows(scored_rows(8))
     train(RANKER, settings(data, max_steps="1", save_steps="1"))
     with pytest.raises(UserError, match=f"checkpoint-1' is of a model with {before}, not {now}: set it back, set"):

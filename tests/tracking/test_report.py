@@ -83,7 +83,7 @@ def test_the_page_asks_nothing_of_the_network_and_allows_no_script_but_its_own(p
         assert not re.search(r"@import|url\(|\bfetch\(|XMLHttpRequest|innerHTML|insertAdjacentHTML", text)
 
 
-def test_both_languages_have_every_string_and_scripts_use_no_other(page):
+def test_both_languages_have_every_string_and_scripts_use_no_other():
     strings = json.loads((BROWSER / "strings.json").read_text(encoding="utf-8"))
     assert set(strings) == {"en", "zh"}
     assert strings["en"].keys() == strings["zh"].keys()
@@ -188,7 +188,7 @@ def test_facts_name_the_source_of_rewards():
     assert facts == {"steps": 2, "seconds": 5.5}
 
 
-def test_a_verdict_is_carried_if_there_is_one(tmp_path, two_runs, page):
+def test_a_verdict_is_carried_if_there_is_one(tmp_path, page):
     assert [run["verdict"] for run in page.data["runs"]] == [None, VERDICT]
     (tmp_path / "metrics.jsonl").touch()
     (tmp_path / "verdict.json").write_text("{")
