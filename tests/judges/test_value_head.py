@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.judged_groups import group_of
 
+from grrm.cli.judge_options import ChosenJudge
 from grrm.cli.verdict_columns import judged as columns_of
 from grrm.gqm.groups import Status, TranslationTask
 from grrm.inference.rank import group_of as ranked_group
@@ -77,7 +78,7 @@ def test_the_summary_of_a_ranking_counts_clipped_scores_with_the_remedy(capsys):
     metrics, group = JudgeMetrics(), ranked_group(0, TranslationTask("x", "de", "en"), ["-20", "20"])
     for scale, told in ((1.0, True), (0.1, False)):
         judge = RewardModelJudge(Numbers(), "rm", score_scale=scale, metrics=metrics)
-        columns_of(lambda judge=judge: judge, [group], 8, metrics, {})
+        columns_of(ChosenJudge(lambda judge=judge: judge, {}), [group], 8, metrics, {})
         assert ("2 of 2 scores were clipped" in capsys.readouterr().err) == told
 
 

@@ -21,6 +21,7 @@ def seen(world: TinyWorld, tmp_path_factory: pytest.TempPathFactory):
         "reinforce_plus_plus_grrm_tiny_argument.yaml",
         report_to="visualdl",
         max_steps="2",
+        warmup_steps="0",
         kl_coeff="0.001",
         wandb_api_key=SECRET,
     )
