@@ -97,6 +97,13 @@ def _real() -> Iterator[str]:
     yield f"gains {_named(few, 'sampled')}, and loses greedy beyond its interval: {lost}"
     second = seeds["2"]["gqm_length_neutral"]["learned"]
     yield f"then gains {_named(second, 'sampled')} and {_named(second, 'greedy', 'greedy_')}"
+    more = {way: interval(gain, "+.2f") for way, gain in seeds["4"]["gqm_above_gqm_sft"].items()}
+    yield f"sampled {more['sampled']}, greedy {more['greedy']}, the\n  same rows resampled"
+    share, of_sft = (
+        f"{100 * seeds['4']['policies'][name]['learned']['share_of_metric']:.0f}"
+        for name in ("grpo_gqm", "grpo_gqm_sft")
+    )
+    yield f"{share} instead of {of_sft} % of chrF's gain"
 
 
 def _rewarded() -> Iterator[str]:

@@ -38,7 +38,12 @@ REAL_WITHOUT_LENGTH = {
     "mixture_length_neutral": "GQM and consensus",
     "consensus_length_neutral": "consensus",
 }  # of seed 3
-REAL_SHORT = {"sft": "none: SFT", "grpo": "chrF", "grpo_gqm": "GQM after RLVR"}  # of seed 4, whose stages are shorter
+REAL_SHORT = {  # of seed 4, whose stages are shorter
+    "sft": "none: SFT",
+    "grpo": "chrF",
+    "grpo_gqm_sft": "GQM after SFT",
+    "grpo_gqm": "GQM after RLVR",
+}
 REAL_SEEDS = {"grpo": "chrF", "grpo_gqm_sft": "GQM", "grpo_ranker": "ranker"}  # those that have two
 REAL_JUDGES = {
     "consensus": "consensus",
