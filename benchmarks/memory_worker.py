@@ -70,19 +70,18 @@ def train_supervised(case: Case, config: Any) -> None:
     if config.recompute:
         model.recompute_enable()
     rng, n = np.random.default_rng(1), 4 * case.rows * case.processes
-    silent = {"metrics_log": None, "progress": None}
+    shared = {"args": args, "held_out": [], "metrics_log": None, "progress": None}
     if case.stage == "reward":
         ids_NCT = rng.integers(0, case.shape["vocab_size"], (n, CANDIDATES, case.length - 1)).tolist()
         gold = tuple(range(CANDIDATES))
         groups = [GoldGroup(CandidateGroup([1], candidates), gold, "en-de") for candidates in ids_NCT]
         model = with_new_head("ranker", model)
-        data = {"head": {}, "config": config, "groups": groups, "held_out": []}
-        RewardModelTrainer(model=model, args=args, **data, **silent).train()
+        RewardModelTrainer(model=model, head={}, config=config, groups=groups, **shared).train()
         return
     rows = [rng.integers(0, case.shape["vocab_size"], case.length).tolist() for _ in range(n)]
     items = [SftItem(number, row, [], 1, "", "") for number, row in enumerate(rows)]
     collator = SftCollator(0, config.max_length)
-    SftTrainer(model=model, args=args, train_dataset=items, data_collator=collator, **silent).train()
+    SftTrainer(model=model, train_dataset=items, data_collator=collator, shuffle=True, **shared).train()
 
 
 def train_rl(case: Case, config: Any, folder: Path) -> None:
