@@ -26,8 +26,7 @@ startup.configure_process()
 
 # How long an example takes says more about what else the machine does than about the code.
 unhurried = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-# Drawn anew in every run: one run need not draw as many as Hypothesis would.
-hypothesis.settings.register_profile("unhurried", max_examples=50, **unhurried)
+hypothesis.settings.register_profile("unhurried", **unhurried)
 hypothesis.settings.load_profile("unhurried")
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.

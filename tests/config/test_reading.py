@@ -108,7 +108,7 @@ def test_stray_words_on_the_command_line_are_refused():
         parse_overrides(["--a", "1", "stray"])
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(
     st.sampled_from(sorted(keys_of(RLConfig))),
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text()),

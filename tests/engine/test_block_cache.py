@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grrm.engine.block_cache import BLOCK, BlockCache, BlockTables
@@ -22,6 +22,7 @@ def check(tables: BlockTables) -> None:
 
 
 @given(EVENTS)
+@settings(deadline=None)
 def test_blocks_are_neither_lost_nor_given_out_twice(events):
     """Slots come, share and grow in any order: there is always a block, and nobody writes to another one's."""
     tables, lengths, prompts = BlockTables(N_SLOTS, MAX_LEN), np.zeros(N_SLOTS, int), np.zeros(N_SLOTS, int)

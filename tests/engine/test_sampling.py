@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -132,6 +132,7 @@ def test_rounding_at_the_end_of_a_block_does_not_draw_beyond_it():
     assert tokens.max() == 39
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     logit_rows,
     st.integers(0, 200),
@@ -151,6 +152,7 @@ def test_sampled_tokens_lie_in_top_k_and_nucleus(logits, top_k, top_p, temperatu
         assert probabilities[larger].sum() < top_p + 1e-4
 
 
+@settings(max_examples=50, deadline=None)
 @given(logit_rows, st.integers(1, 200), st.floats(0.01, 0.99))
 def test_filters_keep_enough_and_nothing_below_what_they_drop(logits, k, top_p):
     kept = np.isfinite(keep_top_k(logits, k))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.judged_groups import group_of
 
@@ -37,12 +37,14 @@ def by_loops(texts, metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
+@settings(max_examples=60, deadline=None)
 @given(texts=GROUPS)
 def test_a_score_is_the_mean_metric_to_the_other_samples(metric, texts):
     for score, expected in zip(judged(texts, metric).scores, by_loops(texts, metric), strict=True):
         assert score == (None if expected is None else pytest.approx(expected, abs=1e-9))
 
 
+@settings(max_examples=60, deadline=None)
 @given(texts=GROUPS, data=st.data())
 def test_the_order_of_the_samples_does_not_matter(texts, data):
     order = data.draw(st.permutations(range(len(texts))))
@@ -51,6 +53,7 @@ def test_the_order_of_the_samples_does_not_matter(texts, data):
         assert score == (None if scores[i] is None else pytest.approx(scores[i], abs=1e-9))
 
 
+@settings(max_examples=100, deadline=None)
 @given(texts=st.lists(st.text(max_size=15), min_size=1, max_size=4, unique=True))
 def test_the_table_of_chrf_is_sacrebleus(texts):
     score = sentence_metric("chrf", "en")

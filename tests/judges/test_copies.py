@@ -1,7 +1,7 @@
 """A judge that sees a translation as often as it was sampled: what it sees, and one outcome for all copies."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.judged_groups import ModelOf, group_of, judge_over, shown_in
 
@@ -91,6 +91,7 @@ def test_the_cache_tells_apart_how_often_a_translation_was_sampled():
     assert len(model.prompts) == 2
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=2, max_size=8), st.integers(1, 5), st.integers(0, 3))
 def test_copies_have_one_outcome_whatever_the_judge_thinks_of_places(texts, permutations, seed):
     verdict = judged(ModelOf(by_place), texts, permutations=permutations, seed=seed)

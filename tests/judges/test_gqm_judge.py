@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.judged_groups import ModelOf, by_length, group_of
 
@@ -131,6 +131,7 @@ def test_nothing_to_judge_asks_nothing(scripted):
     assert generator.calls == []
 
 
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([None, "a", "bb", "cccc", "dddddd", "\0"]), min_size=1, max_size=8),
     st.randoms(use_true_random=False),

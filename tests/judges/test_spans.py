@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.judged_groups import group_of
 from support.reward_app import group, make_client, score_body
@@ -44,6 +44,7 @@ def distance_by_loops(ours, theirs):
     return row[-1]
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from("abc"), max_size=7), st.lists(st.sampled_from("abc"), max_size=7))
 def test_an_alignment_has_the_fewest_errors(ours, theirs):
     partners, distance = aligned(ours, theirs)
@@ -72,6 +73,7 @@ def test_words_that_are_not_the_references_are_marked(translation, reference, sc
     assert [(translation[span.start : span.end], span.severity) for span in spans] == marked
 
 
+@settings(max_examples=60, deadline=None)
 @given(WORD, WORD)
 def test_spans_are_inside_the_text_and_apart(translation, reference):
     score, spans = marked_errors(translation, reference)

@@ -6,7 +6,7 @@ import logging
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.judged_groups import group_of
 
@@ -82,6 +82,7 @@ def test_the_summary_of_a_ranking_counts_clipped_scores_with_the_remedy(capsys):
         assert ("2 of 2 scores were clipped" in capsys.readouterr().err) == told
 
 
+@settings(max_examples=60, deadline=None)
 @given(numbers=st.lists(NUMBERS, min_size=2, max_size=6), data=st.data(), show_copies=st.booleans())
 def test_order_does_not_matter_and_a_copy_scores_as_its_original(numbers, data, show_copies):
     texts = [repr(number) for number in numbers]

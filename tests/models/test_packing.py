@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.rl_processes import MODEL
 
@@ -78,6 +78,7 @@ def test_a_policy_with_frozen_lower_layers_trains_the_others(model):
     assert not any("layers.0." in name for name in moved)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 99), n_samples=st.integers(1, 5), max_tokens=st.integers(1, 40))
 def test_no_packed_row_is_longer_than_allowed_unless_one_response_is(seed, n_samples, max_tokens):
     prompts, responses = groups(seed, 3, n_samples)
@@ -95,6 +96,7 @@ def test_a_group_needs_one_copy_of_its_prompt():
     assert index.positions_N.tolist() == [2, 3, 2, 2, 4, 5, 2, 6]
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 99), max_tokens=st.integers(1, 40), row_tokens=st.integers(0, 90))
 def test_with_last_tokens_kept_every_token_has_its_place(seed, max_tokens, row_tokens):
     prompts, responses = groups(seed, 3, 3)
@@ -107,6 +109,7 @@ def test_with_last_tokens_kept_every_token_has_its_place(seed, max_tokens, row_t
     assert flat[index.positions_N].tolist() == before
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 99), row_tokens=st.integers(0, 200))
 def test_long_rows_never_need_more_tokens_than_short_ones(seed, row_tokens):
     prompts, responses = groups(seed, 5, 1)
@@ -126,6 +129,7 @@ def test_four_long_items_do_not_leave_a_second_long_row_nearly_empty():
 ids = st.lists(st.integers(10, 99), min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(rows=st.lists(st.tuples(ids, st.lists(st.integers(10, 99), max_size=5)), min_size=1, max_size=4))
 def test_indices_pick_what_a_loop_picks(rows):
     if not any(response for _, response in rows):

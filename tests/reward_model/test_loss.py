@@ -39,6 +39,7 @@ def apart(groups):
     return [score for group in groups for score, _ in group], [[one for _, one in group] for group in groups]
 
 
+@settings(deadline=None, max_examples=60)
 @given(groups=groups_of_candidates, weight=st.sampled_from([0, 0.2]))
 def test_loss_is_its_formula(groups, weight):
     scores, gold = apart(groups)
@@ -49,7 +50,7 @@ def test_loss_is_its_formula(groups, weight):
     assert np.isfinite(scores_R.grad.numpy()).all()
 
 
-@settings(max_examples=30)
+@settings(deadline=None, max_examples=30)
 @given(groups=groups_of_candidates)
 def test_losses_of_parts_add_up_to_that_of_all_groups(groups):
     counts = count_pairs(apart(groups)[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, make_client, rows_body
 
@@ -64,6 +64,7 @@ def test_every_post_is_judged_on_its_own():
         st.tuples(st.sampled_from("abc"), st.sampled_from("tu"), st.text("xyz", min_size=1, max_size=12)), max_size=12
     )
 )
+@settings(max_examples=60, deadline=None)
 def test_regrouping_never_mixes_prompts_and_restores_the_order(rows):
     judge = RecordingJudge()
     body = {

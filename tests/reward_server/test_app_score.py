@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, fail, group, make_client, request_at_the_judge, rows_body, score_body
 
@@ -168,6 +168,7 @@ def test_invalid_request_is_a_clean_error_with_a_pointer(body, status, field):
         max_leaves=8,
     ).map(lambda value: json.dumps(value).encode())
 )
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_body_makes_the_server_fail(body):
     client = make_client()
     for path in ("/", "/v1/score"):

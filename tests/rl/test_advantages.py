@@ -75,6 +75,7 @@ def test_an_algorithm_is_a_rule_and_a_loss_with_its_aggregation(rule, loss, aggr
 
 
 @pytest.mark.parametrize("name", RULES)
+@settings(max_examples=50, deadline=None)
 @given(inputs=batches(), gamma=st.sampled_from([1.0, 0.5]))
 def test_rule_equals_its_formula_written_as_loops(name, inputs, gamma):
     if name not in GROUP_RULES:  # which refuse a discount
@@ -85,7 +86,7 @@ def test_rule_equals_its_formula_written_as_loops(name, inputs, gamma):
 
 
 @rules
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(inputs=batches(), data=st.data())
 def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
     order = data.draw(st.permutations(range(len(inputs.rewards_R))))
@@ -103,7 +104,7 @@ def test_neither_row_order_nor_padding_changes_a_bit(rule, inputs, data):
 
 
 @rules
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(inputs=batches())
 def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
     before = {name: np.copy(getattr(inputs, name)) for name in ARRAYS}
@@ -120,7 +121,7 @@ def test_unscored_rows_get_zero_and_change_nothing_for_the_others(rule, inputs):
 
 
 @group_rules
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(inputs=batches(unscored=False), shifts=st.lists(st.integers(-3, 3), min_size=6, max_size=6))
 def test_a_constant_added_to_a_group_changes_nothing(rule, inputs, shifts):
     inputs = dataclasses.replace(inputs, clip_range_score=None)
@@ -135,7 +136,7 @@ def test_equal_rewards_give_exactly_zero(rule, reward):
 
 
 @pytest.mark.parametrize(("name", "base"), [("grpo_spans", "grpo"), ("grpo_spans_no_std", "grpo_no_std")])
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(inputs=batches())
 def test_without_error_spans_every_bit_is_that_of_the_base_rule(name, base, inputs):
     expected = ADVANTAGE_RULES[base](inputs).tobytes()

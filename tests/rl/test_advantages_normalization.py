@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.advantages import Moments, Rollout, without_length
 
@@ -34,6 +34,7 @@ def test_whitened_tokens_have_mean_zero_and_variance_one():
     assert not white[~mask_RT].any()
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.floats(-100, 100) | st.just(np.nan), min_size=1, max_size=6), min_size=1, max_size=4))
 def test_rewards_are_normalised_by_the_moments_of_all_batches_so_far(batches):
     ours, theirs = RunningMoments(), Moments()
@@ -77,6 +78,7 @@ def test_normalised_advantages_ignore_what_is_masked():
     np.testing.assert_allclose(normalize_advantages(np.array([[1.0, 3.0]]), np.ones((1, 2))), [[-(0.5**0.5), 0.5**0.5]])
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_length_neutral_rewards_are_those_of_the_formula(seed):
     rng = np.random.default_rng(seed)

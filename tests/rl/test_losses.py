@@ -99,7 +99,7 @@ def by_oracle(arrays, config):
 
 @shipped
 @modes
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     lengths=st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any),
@@ -133,7 +133,7 @@ def test_the_first_update_follows_the_policy_gradient(config):
 
 @configs
 @modes
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_any_split_into_micro_batches_adds_up_to_the_whole(config, mode, seed, data):
     config = config.model_copy(update={"loss_agg_mode": mode, **data.draw(corrections)})

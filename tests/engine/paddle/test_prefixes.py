@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from engine.paddle.fused_reference import padded
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grrm.engine.api import SamplingParams
@@ -17,6 +17,7 @@ ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), min_size=1,
 
 
 @given(ROWS, st.integers(0, 4), st.integers(1, 3))
+@settings(deadline=None)
 def test_what_a_row_takes_from_another_is_there_before_it(rows, shortest, deepest):
     found = SharedPrefixes.find(*padded(rows), shortest, deepest)
     assert found.levels_P.max() <= deepest
@@ -31,6 +32,7 @@ def test_what_a_row_takes_from_another_is_there_before_it(rows, shortest, deepes
 
 
 @given(ROWS)
+@settings(deadline=None)
 def test_every_shared_token_runs_once(rows):
     found = SharedPrefixes.find(*padded(rows), shortest=1, deepest=9)
     prefixes = {tuple(row[:end]) for row in rows for end in range(1, len(row) + 1)}
