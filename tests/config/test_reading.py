@@ -29,7 +29,7 @@ from grrm.errors import UserError
         ("a: &a {k: 1}\nb:\n  <<: *a\n  k: 2\n  k: 3\n", "line 5: this is not valid YAML: the key 'k' is given twice"),
         ("a: &a {k: 1}\nb: {<<: *a, <<: *a}\n", "the key '<<' is given twice"),
         ("b: {<<: 1}\n", "line 1: this is not valid YAML: expected a mapping or list of mappings for merging"),
-        ("a: " + "[" * 10_000, "is not valid YAML: its brackets are nested too deeply"),
+        ("a: " + "[" * 100_000, "is not valid YAML: its brackets are nested too deeply"),
         ("- a\n- b\n", "holds no settings"),
         ("", "holds no settings"),
         ("a: \x00", "is not valid YAML"),
