@@ -116,20 +116,13 @@ def test_the_verifier_judge_works_against_it(url):
     assert verdict.scores == (0.0, 0.0, 0.0)
 
 
-def test_the_template_trained_with_serves_chats_a_token_is_asked_for_and_what_was_accepted_is_answered_before_the_end(
-    checkpoint, tmp_path
-):
-    folder = tmp_path / "tiny"
-    shutil.copytree(checkpoint, folder)
-    write_trained_with(folder, TrainedWith(chat_template="none"))
-    with serving(folder, "--token-env", "SERVE_TOKEN", SERVE_TOKEN="s3cret") as (process, url):
+def test_a_token_is_asked_for_and_what_was_accepted_is_answered_before_the_end(checkpoint):
+    with serving(checkpoint, "--token-env", "SERVE_TOKEN", SERVE_TOKEN="s3cret") as (process, url):
         assert requests.get(f"{url}/health", timeout=120).status_code == 200
         with pytest.raises(openai.AuthenticationError) as refusal:
             openai.OpenAI(base_url=f"{url}/v1", api_key="wrong", max_retries=0).models.list()
         assert refusal.value.code == "invalid_api_key"
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="s3cret", max_retries=0)
-        with pytest.raises(openai.BadRequestError, match="chat"):
-            client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": PROMPT}])
         asked = {"model": "tiny", "prompt": PROMPT, "temperature": 0}
         stream = iter(client.completions.create(**asked, max_tokens=2000, stream=True))
         next(stream)
@@ -141,6 +134,16 @@ def test_the_template_trained_with_serves_chats_a_token_is_asked_for_and_what_wa
             assert rest.result(120)[-1] in ("length", "stop")
         assert refused.status_code == 503
         assert process.wait(120) == 0
+
+
+def test_chats_have_the_template_that_the_checkpoint_was_trained_with(checkpoint, tmp_path):
+    folder = tmp_path / "trained"
+    shutil.copytree(checkpoint, folder)
+    write_trained_with(folder, TrainedWith(chat_template="none"))
+    with serving(folder) as (_, url):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="chat"):
+            client.chat.completions.create(model="trained", messages=[{"role": "user", "content": PROMPT}])
 
 
 def test_a_checkpoint_that_is_not_there_is_one_sentence(tmp_path):
