@@ -115,7 +115,10 @@ def test_a_command_line_that_begins_with_a_setting_lacks_its_file():
         read_command_line(SFTConfig, ["--max_steps", "3"])
 
 
-@pytest.mark.parametrize("words", [("run_sft.py", "-h"), ("run_rl.py", "X.yaml", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [("run_rl.py", "--help"), ("run_sft.py", "-h"), ("run_reward.py", "--help"), ("run_rl.py", "X.yaml", "--help")],
+)
 def test_help_needs_neither_file_nor_paddle(words):
     command = [sys.executable, "-X", "importtime", str(SCRIPTS / words[0]), *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
