@@ -120,8 +120,8 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         kind = "each text apart" if apart else "pairs" if size == 2 else f"groups of {size}"
         _show(f"Probes of {spec.name}: {len(chosen.rows)} rows, {kind}", report, NOTES.get(spec.reference))
     if out is not None:
-        settings = {"judge": judge.settings.pop("judge"), "reads_reference": spec.reference, "seed": seed}
-        settings["options"] = judge.settings
+        settings = {"judge": spec.name, "reads_reference": spec.reference, "seed": seed}
+        settings["options"] = {name: value for name, value in judge.settings.items() if name != "judge"}
         counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if single_order else 2}
         of_sizes = {"apart" if apart else str(size): report.record() for size, report in reports.items()}
         write_json(out, {**settings, **counts, "group_sizes": of_sizes})
