@@ -105,7 +105,7 @@ def test_fraction_in_the_output_is_a_step_but_a_date_or_path_is_not():
 
 def test_off_a_terminal_lines_come_at_most_every_ten_seconds_and_tell_the_time_left(monkeypatch):
     clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
-    with StageLine(console, "[1/2] SFT") as line:
+    with StageLine(console, "1/2", "SFT") as line:
         for step in range(41):
             line.show(StepSeen(step, 100, {"loss": 0.5}))
             clock.sleep(1)
@@ -118,24 +118,40 @@ def test_off_a_terminal_lines_come_at_most_every_ten_seconds_and_tell_the_time_l
 def test_time_left_of_a_resumed_stage_ignores_its_start_up(monkeypatch):
     clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
     start = clock.now
-    with StageLine(console, "GRPO") as line:
+    with StageLine(console, "1/1", "GRPO") as line:
         for seconds, step in ((0, 20), (40, 20), (100, 21), (102, 22), (161, 51)):
             clock.now = start + seconds
             line.show(StepSeen(step, 100))
-    assert console.file.getvalue().splitlines()[-1] == "GRPO  step 51/100  1 min 40 s left"
+    assert console.file.getvalue().splitlines()[-1] == "[1/1] GRPO  step 51/100  1 min 40 s left"
 
 
 def test_stage_without_progress_still_gives_a_sign_of_life_each_minute(monkeypatch):
     clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
-    with StageLine(console, "corpus") as line:
+    with StageLine(console, "1/1", "corpus") as line:
         for _ in range(130):
             line.show(None)
             clock.sleep(1)
-    assert console.file.getvalue().splitlines() == ["corpus ...", "corpus  1 min 00 s", "corpus  2 min 00 s"]
+    assert console.file.getvalue().splitlines() == [
+        *("[1/1] corpus ...", "[1/1] corpus  1 min 00 s", "[1/1] corpus  2 min 00 s")
+    ]
+
+
+def test_time_left_of_all_stages_falls_with_the_plan_and_then_follows_the_steps(monkeypatch):
+    clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
+    with StageLine(console, "2/3", "SFT", planned_s=300.0, later_s=600.0) as line:
+        for seconds in range(181):
+            line.show(StepSeen(seconds // 60, 8) if seconds >= 60 else None)
+            clock.sleep(1)
+    assert console.file.getvalue().splitlines() == [
+        "[2/3, about 15 min 00 s left] SFT ...",
+        "[2/3, about 14 min 00 s left] SFT  step 1/8  1 min 00 s",
+        "[2/3, about 16 min 00 s left] SFT  step 2/8  6 min 00 s left",
+        "[2/3, about 15 min 00 s left] SFT  step 3/8  5 min 00 s left",
+    ]
 
 
 def test_on_a_terminal_the_line_is_live_and_text_is_not_markup():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    with StageLine(console, "[1/2] SFT") as line:
+    with StageLine(console, "1/2", "SFT") as line:
         line.show(StepSeen(3, 10, {"loss": 0.25}))
     assert "[1/2] SFT  step 3/10  loss 0.25" in console.file.getvalue()

@@ -70,10 +70,16 @@ def _last_records(path: Path) -> list[dict[str, Any]]:
 
 
 class StageLine:
-    """One live line for a running stage on a terminal; elsewhere a line at the start, and where `line_is_due`."""
+    """One live line for a running stage on a terminal; elsewhere a line at the start, and where `line_is_due`.
 
-    def __init__(self, console: Console, label: str) -> None:
-        self.console, self.label = console, label
+    `position` is such as 1/12. `planned_s` is the time of the stage, `later_s` that of those behind it.
+    """
+
+    def __init__(
+        self, console: Console, position: str, title: str, *, planned_s: float = 0.0, later_s: float = 0.0
+    ) -> None:
+        self.console, self.position, self.title = console, position, title
+        self.planned_s, self.later_s = planned_s, later_s
         self._started_s = self._line_s = time.monotonic()
         self._line_step = 0
         self._first: tuple[int, float] | None = None
@@ -83,15 +89,24 @@ class StageLine:
 
     def __enter__(self) -> StageLine:
         if self.console.is_terminal:
-            self._live = Live(Text(self.label), console=self.console, transient=True, refresh_per_second=4)
+            text = Text(self.label(None))
+            self._live = Live(text, console=self.console, transient=True, refresh_per_second=4)
             self._live.start()
         else:
-            say(self.console, f"{self.label} ...")
+            say(self.console, f"{self.label(None)} ...")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def label(self, own_s: float | None) -> str:
+        """Position, time left of all stages and title. The stage needs `own_s` more, None: what is left of its plan."""
+        if own_s is None:
+            own_s = max(0.0, self.planned_s - (time.monotonic() - self._started_s))
+        remaining_s = own_s + self.later_s if self.planned_s + self.later_s else 0.0
+        remaining = f", about {format_seconds(remaining_s)} left" if remaining_s else ""
+        return f"[{self.position}{remaining}] {self.title}"
 
     def show(self, seen: StepSeen | None) -> None:
         """Bring the line up to date."""
@@ -108,17 +123,19 @@ class StageLine:
             say(self.console, self._text(seen))
 
     def _text(self, seen: StepSeen | None) -> str:
+        own_s, spent = self._remaining_s(seen), format_seconds(time.monotonic() - self._started_s)
+        label = self.label(own_s)
         if seen is None:
-            return f"{self.label}  {format_seconds(time.monotonic() - self._started_s)}"
+            return f"{label}  {spent}"
         steps = f"step {seen.step}/{seen.total}" if seen.total else f"step {seen.step}"
         numbers = [f"{key} {value:.4g}" for key, value in seen.numbers.items()]
-        return "  ".join([self.label, steps, *numbers, *self._remaining(seen)])
+        return "  ".join([label, steps, *numbers, spent if own_s is None else f"{format_seconds(own_s)} left"])
 
-    def _remaining(self, seen: StepSeen) -> list[str]:
-        if self._first is None or not seen.total or seen.step <= self._first[0] or seen.step >= seen.total:
-            return []
+    def _remaining_s(self, seen: StepSeen | None) -> float | None:
+        if seen is None or self._first is None or not seen.total or not self._first[0] < seen.step < seen.total:
+            return None
         pace_s = (time.monotonic() - self._first[1]) / (seen.step - self._first[0])
-        return [f"{format_seconds(pace_s * (seen.total - seen.step))} left"]
+        return pace_s * (seen.total - seen.step)
 
 
 _POLL_S = 0.3
@@ -165,25 +182,26 @@ class StageRunner:
         """
         seconds: dict[str, float] = {}
         for position, stage in enumerate(stages, 1):
-            label = f"[{position}/{len(stages)}{_remaining(stages, position, seconds)}] {stage.title}"
+            own_s, later_s = _expected(stages, position, seconds)
+            line = StageLine(self.console, f"{position}/{len(stages)}", stage.title, planned_s=own_s, later_s=later_s)
             fingerprint = fingerprint_of(stage, self.placeholders)
             if self.marks.is_done(stage, fingerprint):
-                say(self.console, f"{label}: finished earlier")
+                say(self.console, f"{line.label(0.0)}: finished earlier")
             else:
-                spent_s = self._run_stage(stage, fingerprint, label)
-                say(self.console, f"{label}: done in {format_seconds(spent_s)}{self._result(stage)}")
+                spent_s = self._run_stage(stage, fingerprint, line)
+                say(self.console, f"{line.label(0.0)}: done in {format_seconds(spent_s)}{self._result(stage)}")
             mark = self.marks.done(stage.name)
             seconds[stage.name] = mark.seconds if mark else 0.0
         return seconds
 
-    def _run_stage(self, stage: Stage, fingerprint: str, label: str) -> float:
+    def _run_stage(self, stage: Stage, fingerprint: str, line: StageLine) -> float:
         url = self.server_url(stage.reward_server) if stage.needs_server else ""
         earlier_s = self.marks.begin(stage, fingerprint)
         started_s = time.monotonic()
         try:
             command = [argument.replace(SERVER_PLACEHOLDER, url) for argument in stage.command]
             with Child(command, self.log_of(stage), cwd=self.root, env=self.env) as child:
-                self._watch(stage, child, label)
+                self._watch(stage, child, line)
             if missing := missing_outputs(stage):
                 raise self._failure(stage, child, f"ended well but did not write {missing[0]}")
         finally:
@@ -192,9 +210,9 @@ class StageRunner:
         self.marks.finish(stage, fingerprint, spent_s)
         return spent_s
 
-    def _watch(self, stage: Stage, child: Child, label: str) -> None:
+    def _watch(self, stage: Stage, child: Child, line: StageLine) -> None:
         deadline = time.monotonic() + stage.timeout_s
-        with StageLine(self.console, label) as line:
+        with line:
             while (status := child.poll()) is None:
                 if time.monotonic() > deadline:
                     raise self._failure(stage, child, f"was stopped after {format_seconds(stage.timeout_s)}")
@@ -218,12 +236,11 @@ def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _remaining(stages: Sequence[Stage], position: int, seconds: Mapping[str, float]) -> str:
-    """Time that stages take from this one on: as planned, at the pace of those that are done, more and more."""
+def _expected(stages: Sequence[Stage], position: int, seconds: Mapping[str, float]) -> tuple[float, float]:
+    """Time of a stage and of those behind it: as planned, at the pace of those that are done, more and more."""
     planned, spent_s = [stage.planned_s for stage in stages], sum(seconds.values())
     pace = (spent_s + _TRUSTED_S) / (sum(planned[: position - 1]) + _TRUSTED_S)
-    remaining_s = pace * sum(planned[position - 1 :])
-    return f", about {format_seconds(remaining_s)} left" if remaining_s else ""
+    return pace * planned[position - 1], pace * sum(planned[position:])
 
 
 def child_environment() -> dict[str, str]:
