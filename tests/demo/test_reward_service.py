@@ -139,14 +139,17 @@ def test_stage_without_progress_still_gives_a_sign_of_life_each_minute(monkeypat
 def test_time_left_of_all_stages_falls_with_the_plan_and_then_follows_the_steps(monkeypatch):
     clock, console = stop_clock(monkeypatch, "grrm.demo.execution"), Console(file=io.StringIO(), force_terminal=False)
     with StageLine(console, "2/3", "SFT", planned_s=300.0, later_s=600.0) as line:
-        for seconds in range(181):
-            line.show(StepSeen(seconds // 60, 8) if seconds >= 60 else None)
+        for seconds in range(361):
+            line.show(StepSeen(seconds // 120, 8) if seconds >= 120 else None)
             clock.sleep(1)
     assert console.file.getvalue().splitlines() == [
         "[2/3, about 15 min 00 s left] SFT ...",
-        "[2/3, about 14 min 00 s left] SFT  step 1/8  1 min 00 s",
-        "[2/3, about 16 min 00 s left] SFT  step 2/8  6 min 00 s left",
-        "[2/3, about 15 min 00 s left] SFT  step 3/8  5 min 00 s left",
+        "[2/3, about 14 min 00 s left] SFT  1 min 00 s",
+        "[2/3, about 13 min 00 s left] SFT  step 1/8  2 min 00 s",
+        "[2/3, about 12 min 00 s left] SFT  step 1/8  3 min 00 s",
+        "[2/3, about 22 min 00 s left] SFT  step 2/8  12 min 00 s left",
+        "[2/3, about 21 min 00 s left] SFT  step 2/8  11 min 00 s left",
+        "[2/3, about 20 min 00 s left] SFT  step 3/8  10 min 00 s left",
     ]
 
 

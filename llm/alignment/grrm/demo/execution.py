@@ -83,6 +83,7 @@ class StageLine:
         self._started_s = self._line_s = time.monotonic()
         self._line_step = 0
         self._first: tuple[int, float] | None = None
+        self._last: tuple[int | None, float] = None, self._started_s
         self._stale_step: int | None = None
         self._is_new = True
         self._live: Live | None = None
@@ -112,6 +113,8 @@ class StageLine:
         """Bring the line up to date."""
         if self._is_new:  # a step that is there already was made by an earlier attempt and tells nothing about the pace
             self._is_new, self._stale_step = False, seen.step if seen else None
+        if seen is not None and seen.step != self._last[0]:
+            self._last = seen.step, time.monotonic()
         if seen is not None and self._first is None and seen.step != self._stale_step:
             self._first = (seen.step, time.monotonic())
         if self._live is not None:
@@ -134,8 +137,8 @@ class StageLine:
     def _remaining_s(self, seen: StepSeen | None) -> float | None:
         if seen is None or self._first is None or not seen.total or not self._first[0] < seen.step < seen.total:
             return None
-        pace_s = (time.monotonic() - self._first[1]) / (seen.step - self._first[0])
-        return pace_s * (seen.total - seen.step)
+        pace_s = (self._last[1] - self._first[1]) / (seen.step - self._first[0])
+        return max(0.0, pace_s * (seen.total - seen.step) - (time.monotonic() - self._last[1]))
 
 
 _POLL_S = 0.3
