@@ -146,6 +146,8 @@ def test_a_change_has_the_interval_that_was_recorded_for_it_and_no_other():
     (greedy, _) = held_out([first, last | {"eval_alarm/chrf_greedy_change": 3.0}])
     assert greedy["interval"] is None  # of a difference from another evaluation
     assert held_out([last])[0]["interval"] is None
+    itself = {"eval_alarm/chrf_greedy_change": 0.0, **dict.fromkeys(ends, 0.0)}  # as the first evaluation records it
+    assert held_out([first | itself])[0]["interval"] is None  # nothing to compare with
 
 
 def test_a_verdict_gives_the_interval_of_the_evaluations_that_it_compares():

@@ -120,7 +120,7 @@ def _change(metrics: Metrics, key: str, verdict: Mapping[str, Any]) -> dict[str,
     lines = [line for line in metrics if _is_number(line.get(key))]
     first, last = lines[0], lines[-1]
     change = {"key": key, "first": [first["step"], first[key]], "last": [last["step"], last[key]]}
-    interval = _verdict_interval(verdict, change) or _interval(first, last, key)
+    interval = None if first is last else _verdict_interval(verdict, change) or _interval(first, last, key)
     return change | {"evaluations": len(lines), "interval": interval}
 
 
@@ -129,7 +129,7 @@ def _verdict_interval(verdict: Mapping[str, Any], change: Mapping[str, Any]) -> 
     steps = [verdict.get("first_step"), verdict.get("last_step")]
     recorded = (verdict.get("changes") or {}).get(change["key"].removeprefix("eval_")) or {}
     bounds = [recorded.get("low"), recorded.get("high"), verdict.get("level")]
-    is_same = steps == [change["first"][0], change["last"][0]] and steps[0] != steps[1]
+    is_same = steps == [change["first"][0], change["last"][0]]
     numbers = [bound for bound in bounds if _is_number(bound)]
     return numbers if is_same and len(numbers) == 3 else None
 
@@ -148,7 +148,7 @@ def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> li
         return [low, high, _ALARM_LEVEL]
     bounds = [line.get(f"{key}_{end}") for line in (last, first) for end in ("low", "high")]
     numbers = [bound for bound in bounds if _is_number(bound)]
-    return None if first is last or len(numbers) < 4 else [numbers[0] - numbers[3], numbers[1] - numbers[2], 0.95]
+    return None if len(numbers) < 4 else [numbers[0] - numbers[3], numbers[1] - numbers[2], 0.95]
 
 
 def _pair_values(line: Mapping[str, Any]) -> list[tuple[str, Any]]:

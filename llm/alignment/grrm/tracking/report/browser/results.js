@@ -94,7 +94,7 @@ function resultCard(run, change) {
 }
 
 function onceText(run, step) {
-  return t("one_evaluation", { step }) + (isRL(run) ? ` ${t("evaluate_on_start")}` : "");
+  return t("one_evaluation", { step }) + (isRL(run) && step > 0 ? ` ${t("evaluate_on_start")}` : "");
 }
 
 function isRL(run) {
