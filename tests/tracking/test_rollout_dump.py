@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.rewards.mixing import counted, mix
 from grrm.tracking.report.selection import read_opinions, write_opinions
-from grrm.tracking.rollout_dump import RolloutDump, group_of, group_record, part_of, read_rollouts
+from grrm.tracking.rollout_dump import RolloutDump, group_of, group_record, last_arguments, part_of, read_rollouts
 
 
 def a_group(name: str) -> Group:
@@ -146,3 +147,19 @@ def test_opinions_of_a_judge_in_a_folder_are_kept_and_completed(tmp_path, judge)
     assert {name: {*opinions} for name, opinions in read_opinions(tmp_path).items()} == {
         judge: {(1, "g0"), (1, "g1")},
     }
+
+
+def test_a_file_that_was_copied_in_part_is_named(tmp_path):
+    dump = RolloutDump(tmp_path, "parquet")
+    dump.write(1, [a_record(1)])
+    dump.write_arguments({"rollout_n": 2})
+    write_opinions(tmp_path, "other", [(a_record(1), VERDICT), (a_record(2), VERDICT)])
+    for pattern, part in (("*.parquet", slice(-9)), ("*.json", slice(-9)), ("rejudged/*.jsonl", slice(9, None))):
+        (path,) = tmp_path.glob(pattern)
+        path.write_bytes(path.read_bytes()[part])
+    with pytest.raises(UserError, match=r"step00000001.parquet' is not parquet .*: copy it again, or remove it"):
+        list(read_rollouts(tmp_path))
+    with pytest.raises(UserError, match=r"arguments-step00000000.json' holds no settings of a run .*: copy it again"):
+        last_arguments(tmp_path)
+    with pytest.raises(UserError, match=r"other.jsonl:1 is not JSON .*: remove the line"):
+        read_opinions(tmp_path)

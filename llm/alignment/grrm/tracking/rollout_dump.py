@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path, write_json
+from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import Spans, span_fields, spans_of_fields
 from grrm.gqm.terms import terms_mapping, terms_of_mapping
@@ -29,20 +30,16 @@ GroupUse = Literal["trained", "rejected", "surplus", "aborted"]
 ROLLOUTS = "rollouts"  # the folder below output_dir
 _FAILURES = {Status.JUDGE_UNPARSABLE.value, Status.JUDGE_TIMEOUT.value, Status.JUDGE_UNREACHABLE.value}
 _ARGUMENTS = "arguments-step{}.json"
+_PER_TOKEN = ("kl", "token_ids", "values", "severities")
 _SPAN = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("severity", pa.string())])
 _CANDIDATE = pa.struct(
     [
-        ("id", pa.string()),
-        ("response", pa.string()),
-        ("translation", pa.string()),
+        *((name, pa.string()) for name in ("id", "response", "translation")),
         ("n_tokens", pa.int64()),
         ("token_ids", pa.list_(pa.int64())),
         ("status", pa.string()),
-        ("score", pa.float64()),
-        ("reward", pa.float64()),
-        ("advantage", pa.float64()),
-        ("kl", pa.list_(pa.float64())),
-        ("values", pa.list_(pa.float64())),
+        *((name, pa.float64()) for name in ("score", "reward", "advantage")),
+        *((name, pa.list_(pa.float64())) for name in ("kl", "values")),
         ("spans", pa.list_(_SPAN)),
         ("severities", pa.list_(pa.float64())),
     ]
@@ -73,16 +70,9 @@ _VERDICT = pa.struct(
 _SCHEMA = pa.schema(
     [
         ("step", pa.int64()),
-        ("group_id", pa.string()),
-        ("source", pa.string()),
-        ("src_lang", pa.string()),
-        ("trg_lang", pa.string()),
-        ("reference", pa.string()),
-        ("data_source", pa.string()),
+        *((name, pa.string()) for name in ("group_id", "source", "src_lang", "trg_lang", "reference", "data_source")),
         ("context", pa.list_(pa.struct([("source", pa.string()), ("translation", pa.string())]))),
-        ("terms", pa.string()),
-        ("use", pa.string()),
-        ("signal", pa.string()),
+        *((name, pa.string()) for name in ("terms", "use", "signal")),
         ("candidates", pa.list_(_CANDIDATE)),
         ("verdict", _VERDICT),
     ]
@@ -152,21 +142,18 @@ def _candidate_record(
     spans: Spans | None,
     *per_token: Sequence[float] | None,
 ) -> dict[str, Any]:
-    kl_T, token_ids_T, values_T, severities_T = (None if of_token is None else list(of_token) for of_token in per_token)
+    of_tokens = (None if of_token is None else list(of_token) for of_token in per_token)
     return {
         "id": candidate.candidate_id,
         "response": candidate.response,
         "translation": candidate.translation,
         "n_tokens": candidate.n_tokens,
-        "token_ids": token_ids_T,
         "status": None if status is None else status.value,
         "score": score,
         "reward": reward,
         "advantage": advantage,
-        "kl": kl_T,
-        "values": values_T,
         "spans": span_fields(spans),
-        "severities": severities_T,
+        **dict(zip(_PER_TOKEN, of_tokens, strict=True)),
     }
 
 
@@ -243,8 +230,7 @@ class RolloutDump:
     def write_arguments(self, arguments: Mapping[str, Any]) -> None:
         """Keep the settings that the steps from `first_step` on were made with; a resumed run may have others."""
         _remove_from(self.folder, _ARGUMENTS.format("*"), self.first_step)
-        path = self.folder / _ARGUMENTS.format(f"{self.first_step:08d}")
-        write_json(path, dict(arguments))
+        write_json(self.folder / _ARGUMENTS.format(f"{self.first_step:08d}"), dict(arguments))
 
     def write(self, step: int, records: Sequence[Mapping[str, Any]]) -> None:
         """Write the `group_record`s of one step; they are on disk when this returns. No records, no file.
@@ -271,11 +257,17 @@ class RolloutDump:
 
 
 def read_arguments(folder: Path) -> dict[int, dict[str, Any]]:
-    """The settings of a run by the first step that was made with them; empty where none were kept."""
-    return {
-        int(path.stem.rpartition("step")[2]): json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(Path(folder).glob(_ARGUMENTS.format("*")))
-    }
+    """The settings of a run by the first step that was made with them; empty where none were kept.
+
+    Raises UserError on a damaged file.
+    """
+    by_step = {}
+    for path in sorted(Path(folder).glob(_ARGUMENTS.format("*"))):
+        try:
+            by_step[int(path.stem.rpartition("step")[2])] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"'{path}' holds no settings of a run ({error}): copy it again, or remove it") from error
+    return by_step
 
 
 def last_arguments(folder: Path, before: int | None = None) -> dict[str, Any]:
@@ -286,10 +278,20 @@ def last_arguments(folder: Path, before: int | None = None) -> dict[str, Any]:
 
 
 def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every record below `folder` in the order of steps, also of a run that was continued in the other format."""
+    """Every record below `folder` in the order of steps, also of a run that was continued in the other format.
+
+    Raises UserError on a damaged file.
+    """
     lines = map(read_step_lines, sorted(Path(folder).glob("rollouts-rank*.jsonl")))
-    tables = map(pq.read_table, sorted(Path(folder).glob("rollouts-rank*.parquet")))
+    tables = map(_read_table, sorted(Path(folder).glob("rollouts-rank*.parquet")))
     return merge(*lines, (row for table in tables for row in table.to_pylist()), key=lambda record: record["step"])
+
+
+def _read_table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise UserError(f"'{path}' is not parquet ({error}): copy it again, or remove it") from error
 
 
 def _remove_from(folder: Path, pattern: str, first_step: int) -> None:

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from grrm.data.atomic import atomic_path, json_bytes
 from grrm.gqm.groups import Verdict
 from grrm.judges.permute import kendall_tau_b
+from grrm.tracking.metrics_log import read_step_lines
 from grrm.tracking.report.page import embedded_json
 from grrm.tracking.rollout_dump import ROLLOUTS, read_rollouts
 
@@ -54,14 +55,16 @@ def write_opinions(
 
 
 def read_opinions(run: Path) -> dict[str, dict[GroupKey, dict[str, Any]]]:
-    """Read the files of `write_opinions`: of each judge by name, its statuses and scores by step and group id."""
+    """Read the files of `write_opinions`: of each judge by name, its statuses and scores by step and group id.
+
+    Raises UserError on a damaged file.
+    """
     opinions_of: dict[str, dict[GroupKey, dict[str, Any]]] = {}
     for path in sorted((Path(run) / FOLDER).glob("*.jsonl")):
         opinions = opinions_of.setdefault(unquote(path.stem), {})
-        with path.open(encoding="utf-8") as lines:
-            for opinion in map(json.loads, lines):
-                opinion.pop("analysis", None)  # thousands of characters each, of every group of the run
-                opinions[_key(opinion)] = opinion
+        for opinion in read_step_lines(path):
+            opinion.pop("analysis", None)  # thousands of characters each, of every group of the run
+            opinions[_key(opinion)] = opinion
     return opinions_of
 
 
