@@ -126,6 +126,14 @@ def test_one_seed_is_shown_without_words_about_spread_and_blank_output_as_empty(
     assert '<span class="none">empty</span>' in page
 
 
+def test_what_another_judge_left_in_the_folder_is_not_reported(finished_demo):
+    out, _ = finished_demo
+    summary = write_report(out, DemoSettings(judge="metric"), SECONDS)
+    assert set(summary["chrf"]) == {"base", "sft", "grpo"}
+    assert (summary["ranking"], summary["chosen_ranker"]) == ({}, {})
+    assert "GRPO, ranker" not in (out / "report.html").read_text(encoding="utf-8")
+
+
 def test_report_of_a_run_that_has_only_begun(tmp_path):
     summary = write_report(tmp_path, DemoSettings(), {})
     assert summary["chrf"] == {}

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from grrm.demo.settings import CHOICE, GRPO, JUDGES, POLICIES, RANKER, RANKERS, SFT, Settings
+from grrm.demo.settings import BASE, CHOICE, GRPO, GRPO_RANKER, JUDGES, RANKER, RANKERS, SFT, Settings
 from grrm.evaluation.bootstrap import Interval
 from grrm.evaluation.chrf_difference import chrf_difference
 from grrm.tracking.metrics_log import read_metrics
@@ -47,10 +47,12 @@ def scores_file(out: Path, seed: int, policy: str) -> Path:
     return seed_folder(out, seed) / f"eval-{policy}" / "scores.json"
 
 
-def load_results(
-    out: Path, settings: Settings, seconds: Mapping[str, float], policies: Sequence[str] = POLICIES
-) -> Results:
-    """Everything that is there; what has not been run or logged is simply absent. ValueError on damaged files."""
+def load_results(out: Path, settings: Settings, seconds: Mapping[str, float], policies: Sequence[str] = ()) -> Results:
+    """What is there of the policies, by default those that the settings train: others are of runs with other settings.
+
+    What has not been run or logged is simply absent. ValueError on damaged files.
+    """
+    policies = policies or (BASE, SFT, *settings.rl_runs)
     scores: dict[str, dict[int, dict[str, Any]]] = {policy: {} for policy in policies}
     metrics: dict[str, dict[int, list[dict[str, Any]]]] = {run: {} for run in (SFT, *RANKERS, *settings.rl_runs)}
     rankings: dict[int, dict[str, Any]] = {}
@@ -63,6 +65,8 @@ def load_results(
         for run, by_seed in metrics.items():
             if records := read_metrics(seed_folder(out, seed) / run):
                 by_seed[seed] = records
+        if GRPO_RANKER not in settings.rl_runs:
+            continue
         if (path := seed_folder(out, seed) / RANKINGS / RANKING_FILE).exists():
             rankings[seed] = json.loads(path.read_text(encoding="utf-8"))
         if (path := seed_folder(out, seed) / RANKER / CHOICE).exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grrm.demo.results import Results, seed_folder
-from grrm.demo.settings import POLICIES, SFT, TITLES
+from grrm.demo.settings import SFT, TITLES
 from grrm.evaluation.text_metrics import sentence_chrfs
 from grrm.tracking.rollout_dump import read_rollouts
 
@@ -105,8 +105,7 @@ def _spread(record: Mapping[str, Any]) -> float:
 
 def _examples_of_first_seed(results: Results) -> dict[str, Sequence[Mapping[str, Any]]]:
     seed = results.settings.first_seed
-    scores = {policy: results.scores[policy].get(seed) for policy in POLICIES}
-    return {policy: record["examples"] for policy, record in scores.items() if record and record.get("examples")}
+    return {policy: by_seed[seed]["examples"] for policy, by_seed in results.scores.items() if seed in by_seed}
 
 
 def _sample(examples: Mapping[str, Sequence[Mapping[str, Any]]], row: int) -> Sample:

@@ -12,7 +12,6 @@ GRPO, REINFORCE = "grpo", "reinforce_plus_plus"
 GRPO_CONSENSUS, GRPO_RANKER = "grpo_consensus", "grpo_ranker"
 METRIC, RANKER = "metric", "ranker"  # what the demo is about: algorithms against a metric, or judges
 RL_RUNS = {METRIC: (GRPO, REINFORCE), RANKER: (GRPO, GRPO_CONSENSUS, GRPO_RANKER)}
-POLICIES = (BASE, SFT, GRPO, REINFORCE, GRPO_CONSENSUS, GRPO_RANKER)
 RANKERS = {"ranker_none": "none", "ranker_group": "group"}  # trained both ways, by `compare`; the better one judges
 CHOICE = "choice.json"  # beside the better ranker: which one it is
 CONSENSUS = "consensus"
