@@ -208,7 +208,7 @@ def main() -> None:
     studies = [Study(seed, out, options.human, wheel) for seed in options.seeds]
     with only_run_in(out, "model"), signals_as_interrupts():
         for study in studies:
-            run_stages(list(study.stages()), study.settings, checkout(), study.out, Console())
+            run_stages(list(study.stages()), study.layout, Console())
     seeds = {study.seed: study.figures() for study in studies}
     write_json(RESULTS / f"{name}.json", {"seeds": seeds, "steps": STEPS, "versions": versions()})
 

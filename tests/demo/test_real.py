@@ -29,7 +29,7 @@ from grrm.demo.real_report import common, write_real
 from grrm.demo.real_settings import GRPO_EMBEDDING, HALVES, JUDGES, POLICIES, QUICK, RealSettings
 from grrm.demo.results import scores_file
 from grrm.demo.similarity import SIMILARITY_FILE, similarities
-from grrm.demo.stages import write_json
+from grrm.demo.stages import fingerprint_of, write_json
 from grrm.entry import read_assignments
 from grrm.errors import UserError
 from grrm.judges.embedding_qe import EMBEDDER
@@ -310,6 +310,29 @@ def test_policies_that_were_made_before_stay_in_the_record(measured):
     write_real(replace(measured, settings=RealSettings(n_seeds=1, arms=("grpo_gqm",))), (POLICIES,), {})
     kept = json.loads((measured.out / "policies.json").read_text())["seeds"]["1"][POLICIES]
     assert {"sft", "grpo", "grpo_gqm"} <= kept.keys()
+
+
+def test_results_of_other_settings_are_neither_compared_nor_shown(measured):
+    plan = replace(measured, settings=RealSettings(n_seeds=1, arms=("grpo_gqm",)))
+    by_name = {stage.name: stage for stage in RealPlan(RealSettings(), ROOT, plan.out).stages(HALVES)}
+    for name in ("eval-grpo", "eval-grpo_gqm", "eval-gqm_sft", "gqm"):
+        stage = by_name[f"seed1/{name}"]
+        for path in (path for path in stage.inputs if not path.exists()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("invented")
+        fingerprint = fingerprint_of(stage, plan.layout.placeholders) if name == "eval-grpo_gqm" else "of a slice"
+        write_json(plan.out / "stages" / f"seed1-{name}.done.json", {"fingerprint": fingerprint, "seconds": 1.0})
+    path = scores_file(plan.out, 1, "grpo")
+    scores = json.loads(path.read_text())
+    write_json(path, scores | {"examples": scores["examples"][:2]})  # fewer rows than the other policies have
+    rows = {row[0] for row in printed(write_real(plan, HALVES, {}))}
+    assert {"consensus", "SFT", "GRPO, GQM after RLVR"} <= rows
+    assert "GQM after SFT" not in rows
+    records = {half: json.loads((plan.out / f"{half}.json").read_text())["seeds"]["1"] for half in HALVES}
+    assert records[JUDGES]["rlvr"] == []
+    assert "grpo" not in records[POLICIES][POLICIES]
+    (plan.out / "seed1/sft/model.safetensors").write_text("trained again")
+    assert "GRPO, GQM after RLVR" not in {row[0] for row in printed(write_real(plan, HALVES, {}))}
 
 
 def test_policies_are_shown_without_that_of_the_metric(measured):

@@ -29,6 +29,11 @@ class Layout:
     out: Path
 
     @property
+    def placeholders(self) -> dict[str, str]:
+        """Words for the paths in commands that say nothing about results, see `fingerprint_of`."""
+        return {str(self.out): "{out}", str(self.root): "{root}", sys.executable: "{python}"}
+
+    @property
     def data(self) -> Path:
         """Everything that all seeds share."""
         return self.out / "data"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from grrm.demo.real_plan import PARTS, RealPlan
-from grrm.demo.real_settings import RealSettings
-from grrm.demo.results import RANKING_FILE, Results, load_results, seed_folder, verdict, versions
+from grrm.demo.real_settings import HALVES, JUDGES, RealSettings
+from grrm.demo.results import RANKING_FILE, Results, load_results, scores_file, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, STOCK
 from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
+from grrm.demo.stages import Marks, fingerprint_of
 from grrm.evaluation.meta_metrics import correlation
 from grrm.evaluation.ranking import JudgedGroup, accuracy_difference, score_ranking
 from grrm.evaluation.text_metrics import sentence_chrfs
@@ -28,18 +29,46 @@ CURVES = (REWARD, "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_
 
 def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:
     """By seed: the scores of the policy that is judged, how each judge ranks, and the rewards of RLVR."""
-    seeds = {}
+    seeds, stale = {}, stale_results(plan, (JUDGES,))
     for seed in plan.settings.seeds:
         folder = seed_folder(plan.out, seed)
         paths = (folder / part / RANKING_FILE for part in PARTS)
-        parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
-        scores = _results(plan, seed, (STOCK, SFT)).scores
+        parts = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists() and path not in stale]
+        scores = _results(plan, seed, (STOCK, SFT), stale).scores
+        rlvr = [] if plan.layout.weights("gqm", seed)[0] in stale else read_metrics(folder / "gqm")
         seeds[str(seed)] = {
-            "policies": {name: _figures(by_seed[seed], folder, name) for name, by_seed in scores.items() if by_seed},
+            "policies": {
+                name: _figures(by_seed[seed], folder, name, stale) for name, by_seed in scores.items() if by_seed
+            },
             "judges": _judges({name: of_sets for part in parts for name, of_sets in part.items()}),
-            "rlvr": _curve(read_metrics(folder / "gqm"), REWARD),
+            "rlvr": _curve(rlvr, REWARD),
         }
     return _record(plan, seconds, seeds)
+
+
+def stale_results(plan: RealPlan, halves: Sequence[str]) -> set[Path]:
+    """The results in the folder whose stages would run again, as they were made with other settings or inputs.
+
+    Policies that the plan does not train are looked at, too. A result without the mark of a stage is taken as it is.
+    """
+    with_all = replace(plan, settings=replace(plan.settings, arms=_all_arms(plan)))
+    marks = Marks(plan.out / "stages")
+    stale = set()
+    for stage in with_all.stages(halves):
+        path, mark = stage.outputs[0], marks.done(stage.name)
+        if mark is None or not (path.suffix == ".json" or stage.name.endswith("/gqm")):
+            continue
+        try:
+            is_same = mark.fingerprint == fingerprint_of(stage, plan.layout.placeholders)
+        except FileNotFoundError:  # an input is being made again
+            is_same = False
+        if not is_same:
+            stale.add(path)
+    return stale
+
+
+def _all_arms(plan: RealPlan) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*RealSettings().arms, *plan.settings.arms)))  # earlier runs may have made others
 
 
 def _judges(record: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -67,14 +96,13 @@ def _groups(figures: Mapping[str, Any]) -> list[JudgedGroup]:
 
 def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:
     """By seed and policy: its scores, what it gained over SFT, its curves, and how its judge followed gold."""
-    seeds = {}
+    seeds, stale, arms = {}, stale_results(plan, HALVES), _all_arms(plan)
     for seed in plan.settings.seeds:
-        arms = tuple(dict.fromkeys((*RealSettings().arms, *plan.settings.arms)))  # earlier runs may have made others
-        results = _results(plan, seed, (SFT, *arms))
-        runs = [run for run in arms if results.scores[SFT] and results.scores[run]]
-        trained = {run: _policy(results, seed_folder(plan.out, seed) / run, run, seed) for run in runs}
+        results = _results(plan, seed, (SFT, *arms), stale)
         folder, of_sft = seed_folder(plan.out, seed), results.scores[SFT]
-        before = {SFT: {"scores": _figures(of_sft[seed], folder, SFT)}} if of_sft else {}
+        runs = [run for run in arms if of_sft and results.scores[run]]
+        trained = {run: _policy(results, folder / run, run, seed, stale) for run in runs}
+        before = {SFT: {"scores": _figures(of_sft[seed], folder, SFT, stale)}} if of_sft else {}
         seeds[str(seed)] = {"policies": before | trained}
     return _record(plan, seconds, seeds)
 
@@ -84,13 +112,15 @@ def _record(plan: RealPlan, seconds: Mapping[str, float], seeds: Mapping[str, An
     return {"seeds": seeds, "settings": settings, "seconds": dict(seconds), "versions": versions()}
 
 
-def _results(plan: RealPlan, seed: int, policies: tuple[str, ...]) -> Results:
-    return load_results(plan.out, replace(plan.settings, n_seeds=1, first_seed=seed), {}, policies)
+def _results(plan: RealPlan, seed: int, policies: tuple[str, ...], stale: Set[Path]) -> Results:
+    results = load_results(plan.out, replace(plan.settings, n_seeds=1, first_seed=seed), {}, policies)
+    scores = {name: {} if scores_file(plan.out, seed, name) in stale else own for name, own in results.scores.items()}
+    return replace(results, scores=scores)
 
 
-def _figures(scores: Mapping[str, Any], folder: Path, policy: str) -> dict[str, Any]:
+def _figures(scores: Mapping[str, Any], folder: Path, policy: str, stale: Set[Path]) -> dict[str, Any]:
     figures = {name: value for name, value in scores.items() if name != "examples"}
-    rows = {name: _similarity(folder, name) for name in (SFT, policy)}
+    rows = {name: _similarity(folder, name, stale) for name in (SFT, policy)}
     for decoding, values in rows[policy].items():
         figures[decoding] = figures[decoding] | {"similarity": statistics.fmean(values)}
         if policy != SFT and rows[SFT]:
@@ -98,16 +128,16 @@ def _figures(scores: Mapping[str, Any], folder: Path, policy: str) -> dict[str, 
     return figures
 
 
-def _similarity(folder: Path, policy: str) -> dict[str, list[float]]:
+def _similarity(folder: Path, policy: str, stale: Set[Path]) -> dict[str, list[float]]:
     """By decoding, of every row; empty where it was not measured."""
     path = folder / f"similarity-{policy}" / SIMILARITY_FILE
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() and path not in stale else {}
 
 
-def _policy(results: Results, folder: Path, run: str, seed: int) -> dict[str, Any]:
+def _policy(results: Results, folder: Path, run: str, seed: int, stale: Set[Path]) -> dict[str, Any]:
     metrics, rollouts = read_metrics(folder), folder / "rollouts"
     return {
-        "scores": _figures(results.scores[run][seed], folder.parent, run),
+        "scores": _figures(results.scores[run][seed], folder.parent, run, stale),
         "learned": verdict(results, run),
         "curves": {key: _curve(metrics, key) for key in CURVES},
         "judge_correlation": judge_curve(read_rollouts(rollouts)) if rollouts.is_dir() else [],

@@ -79,7 +79,7 @@ def run_halves(settings: RealSettings, halves: tuple[str, ...], *, fresh: bool =
                 path.unlink(missing_ok=True)
         seconds: dict[str, float] = {}
         try:
-            seconds = run_stages(stages, settings, root, out, console)
+            seconds = run_stages(stages, plan.layout, console)
         except (StageFailure, KeyboardInterrupt) as stop:
             status = say_why(console, stop)
         from grrm.demo.real_report import write_real  # what is there, where the stages ended early

@@ -18,10 +18,11 @@ from rich.table import Table
 
 import grrm
 from grrm.demo.execution import StageFailure, StageRunner, child_environment, say
+from grrm.demo.layout import Layout
 from grrm.demo.plan import Plan
 from grrm.demo.processes import RewardService, signals_as_interrupts
 from grrm.demo.results import show_figure
-from grrm.demo.settings import TITLES, DemoSettings, Settings
+from grrm.demo.settings import TITLES, DemoSettings
 from grrm.demo.stages import Stage
 from grrm.errors import UserError
 from grrm.tracking.console import format_seconds
@@ -69,7 +70,7 @@ def run_demo(
         if fresh:
             start_over(out)
         try:
-            seconds = run_stages(Plan(settings, root, out).stages(), settings, root, out, console)
+            seconds = run_stages(Plan(settings, root, out).stages(), Layout(settings, root, out), console)
         except (StageFailure, KeyboardInterrupt) as stop:
             return say_why(console, stop)
         from grrm.demo.report import write_report  # the plotting libraries are not needed until here
@@ -90,13 +91,12 @@ def say_why(console: Console, stop: StageFailure | KeyboardInterrupt) -> int:
     return 1
 
 
-def run_stages(
-    stages: Sequence[Stage], settings: Settings, root: Path, out: Path, console: Console
-) -> dict[str, float]:
+def run_stages(stages: Sequence[Stage], layout: Layout, console: Console) -> dict[str, float]:
     """Run what is not done, with a reward server where one is needed; the seconds of every stage.
 
     Raises StageFailure, and KeyboardInterrupt when interrupted.
     """
+    settings, root, out = layout.settings, layout.root, layout.out
     environment = child_environment()
     server = [sys.executable, str(root / "reward_server" / "reward_server.py"), "--port", "0"]
     with RewardService(server, out / "logs" / "reward_server.log", cwd=root, env=environment) as service:
@@ -105,7 +105,7 @@ def run_stages(
             root=root,
             console=console,
             server_url=service.url,
-            placeholders={str(out): "{out}", str(root): "{root}", sys.executable: "{python}"},
+            placeholders=layout.placeholders,
             env=environment,
         )
         seeds = f"seed{'s' if settings.n_seeds > 1 else ''} {', '.join(map(str, settings.seeds))}"
