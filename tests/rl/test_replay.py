@@ -153,6 +153,8 @@ def test_only_groups_without_a_verdict_are_judged_again(tmp_path):
     assert len(before) == 10
     invoke(*command, "--only-failed")
     assert read_opinions(folder)["again"] == before
+    invoke(*command, "--step", "1")
+    assert {*read_opinions(folder)["again"]} == {*before}  # of the other steps, too
     done = invoke(*command, "--only-failed", "--step", "1", "--name", "b")
     assert "1 of 3 groups have no verdict" in done.output
     with pytest.raises(UserError, match="--only-failed has no effect without --judge"):

@@ -140,7 +140,7 @@ def test_wrong_use_is_refused(tmp_path):
 def test_opinions_of_a_judge_in_a_folder_are_kept_and_completed(tmp_path, judge):
     for name, text in (("g0", "half \ud83d"), ("g1", "old"), ("g1", "new")):
         verdict = replace(VERDICT, analysis=text)
-        path = write_opinions(tmp_path, judge, [(a_record(1, name), verdict)], keeps_others=True)
+        path = write_opinions(tmp_path, judge, [(a_record(1, name), verdict)])
     lines = map(json.loads, path.read_text().splitlines())
     assert {(line["group_id"], line["analysis"]) for line in lines} == {("g0", "half \ud83d"), ("g1", "new")}
     assert path.parent == tmp_path / "rejudged"

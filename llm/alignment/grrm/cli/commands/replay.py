@@ -41,10 +41,11 @@ def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **
     """Compute the rewards and advantages of RUN, the output folder of an RL run, again from its rollouts.
 
     They must come out bit for bit; exit status 1 if they do not. With --judge the groups are judged anew as well, and
-    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`.
+    how far the two judges agree is printed; the verdicts are kept in RUN/rejudged for `grrm report`, where those on
+    other groups stay.
 
     With --only-failed those are judged that have no verdict: the run's judge was late, unreachable, unreadable, or not
-    asked. Verdicts of RUN/rejudged on other groups stay.
+    asked.
     """
     judge_options = {name: value for name, value in source.items() if value}
     if judge is None and only_failed:
@@ -111,7 +112,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
             progress.update(len(groups))
 
     with closing(StepProgress(n_judged, description="judging")) as progress:
-        path = write_opinions(run, source.title, judged(), keeps_others=only_failed)
+        path = write_opinions(run, source.title, judged())
     if only_failed:
         counts = ", ".join(f"{status} {count}" for status, count in sorted(statuses.items()))
         click.echo(f"{source.title} on their candidates: {counts}; written to {path}")

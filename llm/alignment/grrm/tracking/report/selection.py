@@ -26,13 +26,10 @@ from grrm.tracking.rollout_dump import ROLLOUTS, read_rollouts
 FOLDER = "rejudged"  # below output_dir
 
 
-def write_opinions(
-    run: Path, name: str, judged: Iterable[tuple[Mapping[str, Any], Verdict]], *, keeps_others: bool = False
-) -> Path:
+def write_opinions(run: Path, name: str, judged: Iterable[tuple[Mapping[str, Any], Verdict]]) -> Path:
     """Keep the verdicts on dumped groups beside the run, where `grrm report` finds them. Returns the file.
 
-    Each becomes a line of JSON as it comes. With `keeps_others` the file's opinions on other groups stay, else it is
-    written anew.
+    Each becomes a line of JSON as it comes. Those that the file has on other groups stay.
     """
     file = name.replace("%", "%25").replace("/", "%2F")  # a judge may be called folder/file.py:function
     path = Path(run) / FOLDER / f"{file}.jsonl"
@@ -48,7 +45,7 @@ def write_opinions(
             }
             new.add(_key(record))
             lines.write(json_bytes(opinion, allow_nan=False))
-        if keeps_others and path.exists():
+        if path.exists():
             with path.open("rb") as earlier:
                 lines.writelines(line for line in earlier if _key(json.loads(line)) not in new)
     return path
