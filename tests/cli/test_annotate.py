@@ -336,3 +336,12 @@ def test_equal_texts_keep_their_own_scores_and_errors():
     (group,) = gold_groups([Annotation.model_validate(one) for one in (first, second)])
     assert merged_scores([group]) == [[9.0, 2.0, 5.0]]
     assert [len(of_candidate) for of_candidate in group.spans] == [0, 1, 0]
+
+
+@pytest.mark.filterwarnings("error")  # of NumPy, on the mean of nothing, which a user would see
+@pytest.mark.parametrize("by", ["mean", "z"])
+def test_marked_errors_without_scores_give_no_scores(by):
+    error = {"start": 0, "end": 1, "severity": "minor"}
+    task = {"group_id": "a", "src_text": "x", "src_lang": "en", "trg_lang": "de", "mt_texts": ["a", "b"]}
+    group = Annotation.model_validate({**task, "scores": [None, None], "spans": [[error], []], "annotator": "x"})
+    assert merged_scores(gold_groups([group]), by=by) == [[None, None]]

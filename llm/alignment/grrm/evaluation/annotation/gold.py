@@ -105,7 +105,7 @@ def merged_scores(groups: Sequence[AnnotatedGroup], *, by: str = "mean") -> list
     """
     everything = np.concatenate([group.scores_AG.ravel() for group in groups])
     shift = {}
-    if by == "z":
+    if by == "z" and not np.isnan(everything).all():
         for name in {name for group in groups for name in group.annotators}:
             own = np.concatenate([_of(name, group) for group in groups])
             spread = np.nanstd(own) if not np.isnan(own).all() else 0.0
