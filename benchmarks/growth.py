@@ -110,15 +110,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"written to {options.out} and {options.figure}")
 
 
-def measure_machine(side: int = 2048, megabytes: int = 512, repeats: int = 5) -> Machine:
+def measure_machine() -> Machine:
     """The best of a few products of square matrices, and of searches of memory beyond every cache for a maximum."""
     from multiprocessing.pool import ThreadPool
 
     import numpy as np
     import paddle
 
+    side, repeats = 2048, 5
     square = paddle.ones([side, side], dtype="float32")
-    parts = np.ones((int(os.environ["OMP_NUM_THREADS"]), megabytes << 18), np.float32)
+    parts = np.ones((int(os.environ["OMP_NUM_THREADS"]), 1 << 27), np.float32)  # 512 MB each
     products = min(_seconds(lambda: paddle.matmul(square, square)) for _ in range(repeats))
     with ThreadPool(len(parts)) as threads:
         reading = min(_seconds(lambda: threads.map(np.max, parts, 1)) for _ in range(repeats))

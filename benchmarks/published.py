@@ -38,9 +38,9 @@ def result(name: str) -> dict[str, Any]:
     return dict(json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def real(half: str, seed: str = "1") -> dict[str, Any]:
-    """The "judges" or "policies" of the pretrained model."""
-    return dict(result(f"real_{half}")["seeds"][seed][half])
+def real(half: str) -> dict[str, Any]:
+    """The "judges" or "policies" of the pretrained model, of seed 1."""
+    return dict(result(f"real_{half}")["seeds"]["1"][half])
 
 
 def real_gains(policy: str, decoding: str = "") -> list[dict[str, float]]:

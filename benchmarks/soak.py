@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 import requests
+from machine import write_result
 from server_attacks import ATTACKS, attack_for, resident_mb
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
@@ -149,10 +150,9 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     report = soak(options.minutes, options.clients)
-    text = json.dumps(report, indent=2)
-    print(text)
+    print(json.dumps(report, indent=2))
     if options.out:
-        options.out.write_text(text + "\n")
+        write_result(options.out, report)
     is_sound = report["alive_to_the_end"] and not report["wrong_verdicts"] and not report["faults"]
     sys.exit(not (is_sound and report["exit_status"] == 0 and float(str(report["mb_per_minute"])) < MB_PER_MINUTE))
 

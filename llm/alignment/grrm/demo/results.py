@@ -48,7 +48,7 @@ def scores_file(out: Path, seed: int, policy: str) -> Path:
 
 
 def load_results(out: Path, settings: Settings, seconds: Mapping[str, float], policies: Sequence[str] = ()) -> Results:
-    """What is there of the policies, by default those that the settings train: others are of runs with other settings.
+    """Results of the policies, by default of those that the settings train: others are of runs with other settings.
 
     What has not been run or logged is simply absent. ValueError on damaged files.
     """
@@ -148,7 +148,7 @@ def verdict(results: Results, run: str) -> dict[str, Any]:
     sampled, greedy = (_gains(results, run, decoding) for decoding in ("sampled", "greedy"))
     of_texts, of_greedy = (_difference(results, run, decoding) for decoding in ("sampled", "greedy"))
     figure = over_seeds(sampled)
-    of_metric = statistics.fmean(_gains(results, GRPO, "sampled")) if _same_seeds(results, SFT, GRPO) else 0.0
+    of_metric = statistics.fmean(_gains(results, GRPO, "sampled")) if _has_seeds_of_sft(results, GRPO) else 0.0
     return {
         "gains": sampled,
         "gain": figure["mean"],
@@ -191,7 +191,7 @@ def summarise(results: Results) -> dict[str, Any]:
     `chrf` is the corpus chrF of samples at temperature 1, `chrf_greedy` that of greedy decoding; `chrf_sentence` and
     `chrf_sentence_greedy` are means over sentences; all from 0 to 100. `ranking` is empty unless rankers were trained.
     """
-    complete = [run for run in results.settings.rl_runs if _same_seeds(results, SFT, run)]
+    complete = [run for run in results.settings.rl_runs if _has_seeds_of_sft(results, run)]
     return {
         **{
             f"{field}{ending}": policy_figures(results, decoding, field)
@@ -233,9 +233,9 @@ def mean_curve(by_seed: Mapping[int, list[dict[str, Any]]], key: str) -> dict[in
     return dict(sorted(values.items()))
 
 
-def _same_seeds(results: Results, first: str, second: str) -> bool:
-    seeds = [results.scores.get(policy, {}).keys() for policy in (first, second)]
-    return bool(seeds[0]) and seeds[0] == seeds[1]
+def _has_seeds_of_sft(results: Results, run: str) -> bool:
+    of_sft = results.scores.get(SFT, {})
+    return bool(of_sft) and of_sft.keys() == results.scores.get(run, {}).keys()
 
 
 def _signatures(results: Results) -> dict[str, str]:
