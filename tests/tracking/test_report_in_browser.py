@@ -28,6 +28,10 @@ def pages(tmp_path_factory):
     better = texts.replace("am häufigsten vorkommt. 3 1", "oft vorkommt. 3 1")
     (long[1] / "rollouts/rollouts-rank000.jsonl").write_text(better, encoding="utf-8")
     write_report(long, folder / "alike.html")
+    begun, change = MetricsLog(folder / "begun"), "eval_alarm/chrf_greedy_change"
+    begun.log(0, {"eval_chrf_greedy": 60.0, change: 0.0, f"{change}_low": 0.0, f"{change}_high": 0.0})
+    begun.log(1, {"reward_mean": 0.5})
+    write_report([folder / "begun"], folder / "begun.html")
     MetricsLog(folder / "sft").log(10, {"loss": 2.0})
     write_report([folder / "sft"], folder / "sft.html")
     many = [folder / f"run-{number}" for number in range(8)]
@@ -96,6 +100,13 @@ def test_held_out_results_come_before_rewards_and_noise_is_not_painted(show):
     assert "eval_on_start: true" in text_of(page, "#held-out .notice")  # of the run without evaluations
     click(page, ".verdict-file summary")
     assert "changes.chrf.low\t0.5" in text_of(page, ".verdict-file")
+
+
+def test_one_evaluation_is_compared_with_nothing_and_asks_for_none_that_was_made(show):
+    card = text_of(show("begun"), ".result")
+    assert "One evaluation, at step 0: nothing to compare with." in card
+    assert "noise" not in card
+    assert "eval_on_start" not in card
 
 
 def test_only_an_interval_beyond_zero_is_a_gain_or_a_loss(show):
