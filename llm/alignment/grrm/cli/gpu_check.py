@@ -221,8 +221,7 @@ def _losses(tokens: NDArray[np.int64], dtype: str) -> NDArray[np.float64]:
 
 def check_collective(reference: Reference) -> float:
     """Sums and gathers over a rank per GPU (NCCL), or two ranks on the CPU (gloo), started by Paddle's launcher."""
-    on_gpu = reference.target.device == "gpu"
-    n_ranks = paddle.device.cuda.device_count() if on_gpu else 2
+    n_ranks = paddle.device.cuda.device_count() if reference.target.device == "gpu" else 2
     launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(n_ranks)]
     with tempfile.TemporaryDirectory() as logs:
         command = [*launcher, "--log_dir", logs, str(Path(__file__).resolve()), "--rank", reference.target.device]
@@ -278,9 +277,8 @@ def run_check(name: str, reference: Reference) -> Row:
 
 def _difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     """NaN where a number is not finite, which no limit allows."""
-    if not np.isfinite(actual).all():
-        return float("nan")
-    return float(np.abs(actual - expected).max() / np.abs(expected).max())
+    difference = float(np.abs(actual - expected).max() / np.abs(expected).max())
+    return difference if np.isfinite(actual).all() else float("nan")
 
 
 def main() -> None:
