@@ -78,7 +78,7 @@ class ChunkedLoss(PyLayer):
         check_labels(labels_N, layout.vocab_size(weight))
         note_needs_grad(ctx, hidden_NH, weight, labels_N)
         hidden_needs_grad, weight_needs_grad, _ = ctx.needs_grad
-        layer = output_layer(weight, layout, weight_needs_grad)
+        layer = output_layer(weight, layout, hidden_needs_grad=hidden_needs_grad, weight_needs_grad=weight_needs_grad)
         total, hidden_grads = paddle.zeros([]), []
         # What a backward pass does is done here, and backward passes run outside of automatic casts.
         with paddle.amp.auto_cast(enable=False):
@@ -86,10 +86,10 @@ class ChunkedLoss(PyLayer):
                 chunk = _Chunk(layer, hidden_NH[part], labels_N[part])
                 leaves_3N = chunk.score()
                 with paddle.enable_grad():
-                    loss = loss_of(token_scores(*leaves_3N, entropy_gradient), responses)
+                    loss = loss_of(token_scores(leaves_3N, entropy_gradient), responses)
                 total = total + loss.detach()
                 if hidden_needs_grad or weight_needs_grad:
-                    hidden_grads += chunk.backward(_gradients(loss, leaves_3N), hidden_needs_grad)
+                    hidden_grads += chunk.backward(_gradients(loss, leaves_3N))
         ctx.gradients = (paddle.concat(hidden_grads) if hidden_needs_grad else None, layer.weight_grad())
         return total
 
@@ -132,7 +132,7 @@ class _Chunk:
             leaf.stop_gradient = False
         return leaves[0], leaves[1], leaves[2]
 
-    def backward(self, gradients_3N: Scores, hidden_needs_grad: bool) -> list[paddle.Tensor]:
+    def backward(self, gradients_3N: Scores) -> list[paddle.Tensor]:
         """Gradients of the hidden states, part by part; those of the weights add up in the output layer."""
         hidden_grads: list[Any] = []
         logits_NV = self._logits_NV
@@ -142,8 +142,7 @@ class _Chunk:
                 logits_NV = self.layer.logits(rows_NH)
             of_logprob_N, of_entropy_N, of_lse_N = (gradient_N[part] for gradient_N in gradients_3N)
             gradients = of_logprob_N, of_entropy_N, of_lse_N
-            labels_N = self.labels_N[part]
-            hidden_grads.append(self.layer.backward(logits_NV, rows_NH, labels_N, scores, gradients, hidden_needs_grad))
+            hidden_grads.append(self.layer.backward(logits_NV, rows_NH, self.labels_N[part], scores, gradients))
             logits_NV = self._logits_NV = None
         return hidden_grads[::-1]
 

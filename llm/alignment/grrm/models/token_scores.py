@@ -20,7 +20,7 @@ from grrm.models.cpu_layers import operators
 from grrm.models.cpu_layers.operators import check_labels
 from grrm.models.cpu_layers.output_layer import is_fused
 from grrm.models.cpu_layers.precision import current_precision
-from grrm.models.output_layer import HeadLayout, output_layer
+from grrm.models.output_layer import HeadLayout, Scores, output_layer
 from grrm.models.packing import PackedTokens, lay_out
 from grrm.models.pipeline_policy import numbers_of_tokens
 
@@ -30,12 +30,11 @@ LOGITS_AT_ONCE = 64 * 2**20  # bytes; fewer are kept for the backward pass, whic
 class TokenScores(NamedTuple):
     """Per valid response token, flattened response by response (N): log-probability, and entropy in nats.
 
-    The entropy has a gradient only where it was asked for, the softmax's log-normaliser always.
+    The entropy has a gradient only where it was asked for.
     """
 
     logprobs_N: paddle.Tensor
     entropy_N: paddle.Tensor
-    log_normalizer_N: paddle.Tensor
 
 
 def score_hidden(
@@ -52,7 +51,7 @@ def score_hidden(
     """
     hidden_NH = scale_hidden(hidden_NH, temperature)
     if exceeds_chunk(head, hidden_NH.shape[0]):
-        return token_scores(*linear_scores(hidden_NH, head, labels_N), entropy_gradient)
+        return token_scores(linear_scores(hidden_NH, head, labels_N), entropy_gradient)
     return score_logits(head(hidden_NH), labels_N, entropy_gradient)
 
 
@@ -67,11 +66,11 @@ def score_beside_largest(
         logprobs_N, _, lse_N, largest_N = LinearScores.apply(
             hidden_NH, head.weight, labels_N, HeadLayout.of(head), True
         )
-    else:
-        logits_NV = head(hidden_NH)
-        logprobs_N, _, lse_N = score_logits(logits_NV, labels_N)
-        largest_N = logits_NV.detach().max(-1).astype("float32")
-    return logprobs_N, F.relu(largest_N.detach() - (logprobs_N + lse_N).detach())
+        return logprobs_N, F.relu(largest_N.detach() - (logprobs_N + lse_N).detach())
+    logits_NV = head(hidden_NH)
+    logprobs_N = score_logits(logits_NV, labels_N).logprobs_N
+    chosen_N = _logits_of(logits_NV, labels_N)
+    return logprobs_N, logits_NV.detach().max(-1).astype("float32") - chosen_N.detach().astype("float32")
 
 
 def scale_hidden(hidden_NH: paddle.Tensor, temperature: float) -> paddle.Tensor:
@@ -80,32 +79,34 @@ def scale_hidden(hidden_NH: paddle.Tensor, temperature: float) -> paddle.Tensor:
 
 
 def score_logits(logits_NV: paddle.Tensor, labels_N: paddle.Tensor, entropy_gradient: bool = False) -> TokenScores:
-    """log softmax(logits)[label], the entropy of softmax(logits) and its log-normaliser lse, all [N] float32.
+    """log softmax(logits)[label] and the entropy of softmax(logits), both [N] float32.
 
-    Without kernels entropy is lse - sum(p * logits): no logarithm over the vocabulary, and no gradient. With
-    `entropy_gradient` it is then -sum(p * log p), with its gradient, at the price of another softmax. Paddle's CPU
-    kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
+    Without kernels entropy is the log-normaliser minus sum(p * logits): no logarithm over the vocabulary, and no
+    gradient. With `entropy_gradient` it is then -sum(p * log p), with its gradient, at the price of another softmax.
+    Paddle's CPU kernel clamps log-probabilities at -64, so below that both are approximate; the gradient is exact.
     """
     if operators.take(logits_NV):
-        return token_scores(*operators.score_tokens(logits_NV.astype("float32"), labels_N), entropy_gradient)
+        return token_scores(operators.score_tokens(logits_NV.astype("float32"), labels_N), entropy_gradient)
     labels_N1 = labels_N.unsqueeze(-1)
     nll_N1, probs_NV = F.softmax_with_cross_entropy(logits_NV.astype("float32"), labels_N1, return_softmax=True)
     logprobs_N = -nll_N1.squeeze(-1)
-    lse_N = paddle.take_along_axis(logits_NV, labels_N1, axis=1).squeeze(-1) - logprobs_N
     if entropy_gradient:
         # The softmax returned above passes no gradient on.
         all_logprobs_NV = F.log_softmax(logits_NV.astype("float32"), axis=-1)
-        return TokenScores(logprobs_N, -(paddle.exp(all_logprobs_NV) * all_logprobs_NV).sum(-1), lse_N)
+        return TokenScores(logprobs_N, -(paddle.exp(all_logprobs_NV) * all_logprobs_NV).sum(-1))
     with paddle.no_grad():
-        entropy_N = lse_N.detach() - (probs_NV.detach() * logits_NV.detach()).sum(-1)
-    return TokenScores(logprobs_N, entropy_N, lse_N)
+        lse_N = _logits_of(logits_NV, labels_N) - logprobs_N
+        return TokenScores(logprobs_N, lse_N - (probs_NV * logits_NV).sum(-1))
 
 
-def token_scores(
-    logprobs_N: paddle.Tensor, entropy_N: paddle.Tensor, lse_N: paddle.Tensor, entropy_gradient: bool
-) -> TokenScores:
-    """The record; the entropy keeps its gradient only where that is asked for."""
-    return TokenScores(logprobs_N, entropy_N if entropy_gradient else entropy_N.detach(), lse_N)
+def _logits_of(logits_NV: paddle.Tensor, labels_N: paddle.Tensor) -> paddle.Tensor:
+    return paddle.take_along_axis(logits_NV, labels_N.unsqueeze(-1), axis=1).squeeze(-1)
+
+
+def token_scores(scores_3N: Scores, entropy_gradient: bool) -> TokenScores:
+    """The record of log-probabilities, entropies, which keep their gradient where it is asked for, and normalisers."""
+    logprobs_N, entropy_N, _ = scores_3N
+    return TokenScores(logprobs_N, entropy_N if entropy_gradient else entropy_N.detach())
 
 
 def score_responses(
@@ -168,9 +169,7 @@ def exceeds_chunk(head: Any, n_tokens: int) -> bool:
     return head.weight.is_distributed or rounds or n_tokens * head.config.vocab_size * 4 > LOGITS_AT_ONCE
 
 
-def linear_scores(
-    hidden_NH: paddle.Tensor, head: Any, labels_N: paddle.Tensor
-) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+def linear_scores(hidden_NH: paddle.Tensor, head: Any, labels_N: paddle.Tensor) -> Scores:
     """Log-probability of each label, entropy and log-normaliser of the softmax, [N] float32, each with its gradient.
 
     The backward pass computes the logits once more instead of keeping them; where the loss is at hand, `chunked_loss`
@@ -193,7 +192,7 @@ class LinearScores(PyLayer):
         with_largest: bool,
     ) -> tuple[paddle.Tensor, ...]:
         check_labels(labels_N, layout.vocab_size(weight))
-        layer = output_layer(weight, layout, weight_needs_grad=False)
+        layer = output_layer(weight, layout)
         chunks = chunks_of(hidden_NH.shape[0], layer.chunk_tokens)
         scored: list[tuple[paddle.Tensor, ...]] = []
         for chunk in chunks:
@@ -208,16 +207,16 @@ class LinearScores(PyLayer):
     @staticmethod
     def backward(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         hidden_NH, weight, labels_N, *scores_3N = ctx.saved_tensor()
-        layer = output_layer(weight, ctx.layout, ctx.needs_grad[1])
+        hidden_needs_grad, weight_needs_grad, _ = ctx.needs_grad
+        layer = output_layer(
+            weight, ctx.layout, hidden_needs_grad=hidden_needs_grad, weight_needs_grad=weight_needs_grad
+        )
         hidden_grads = []
         for chunk in chunks_of(hidden_NH.shape[0], layer.chunk_tokens):
             scores, of_scores = (tuple(score_N[chunk] for score_N in three) for three in (scores_3N, gradients[:3]))
             rows_NH = hidden_NH[chunk]
-            logits_NV = layer.logits(rows_NH)
-            hidden_grads.append(
-                layer.backward(logits_NV, rows_NH, labels_N[chunk], scores, of_scores, ctx.needs_grad[0])
-            )
-        hidden_grad_NH = paddle.concat(hidden_grads) if ctx.needs_grad[0] else None
+            hidden_grads.append(layer.backward(layer.logits(rows_NH), rows_NH, labels_N[chunk], scores, of_scores))
+        hidden_grad_NH = paddle.concat(hidden_grads) if hidden_needs_grad else None
         return only_needed(ctx, hidden_grad_NH, layer.weight_grad(), None)
 
 
