@@ -11,6 +11,7 @@ from grrm.engine.api import Request, SamplingParams
 from grrm.engine.block_cache import BLOCK
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.engine.scheduler import BatchScheduler
 
 SEEDS = st.integers(0, 2**31)
 
@@ -67,10 +68,35 @@ def test_sequences_that_grow_together_are_set_aside_and_finish(long_model):
     assert use.max_running > use.full_length, "more run while they are short than there is room for at their end"
 
 
+def engine_of_eight_blocks(model, n_slots=4):
+    room = 512 // BLOCK * CpuDecoder(model).cache_bytes(BLOCK)
+    return PaddleEngine(model, max_num_seqs=n_slots, max_cache_bytes=room)
+
+
+def test_a_step_of_requests_that_all_wait_for_blocks_is_one_of_the_others(long_model):
+    session = engine_of_eight_blocks(long_model).open_session()
+    session.add({0: Request([20] * 400, SamplingParams(60))})
+    session.step()
+    session.add({1: Request([21] * 130, SamplingParams(4))})
+    n_tokens = len(session.generated(0).token_ids)
+    session.step({1})
+    assert not session.generated(1).token_ids
+    assert len(session.generated(0).token_ids) == n_tokens + 1
+
+
+def test_a_small_submission_does_not_wait_behind_a_large_one_that_waits_for_blocks(long_model):
+    scheduler = BatchScheduler(engine_of_eight_blocks(long_model, n_slots=64))
+    large = scheduler.submit([Request([number] * 200, SamplingParams(8)) for number in range(40)])  # two run at a time
+    n_ended = int(large.next(60) is not None)
+    small = scheduler.submit([Request([7] * 10, SamplingParams(8))])
+    assert small.next(60) is not None
+    while large.next(0) is not None:
+        n_ended += 1
+    assert 0 < n_ended < 20
+
+
 def test_a_request_that_was_set_aside_can_be_followed_and_cancelled(long_model):
-    room = 512 // BLOCK * CpuDecoder(long_model).cache_bytes(BLOCK)
-    engine = PaddleEngine(long_model, max_num_seqs=4, max_cache_bytes=room)
-    session = engine.open_session()
+    session = engine_of_eight_blocks(long_model).open_session()
     session.add({number: Request([20 + number] * 10, SamplingParams(240), number) for number in (0, 1, 2)})
     steps = 0
     while not session.n_preempted:

@@ -123,7 +123,7 @@ class Session(Protocol):
 
     @property
     def n_free(self) -> int:
-        """Number of requests that could start at the next step, by slots alone."""
+        """Number of requests that could start at the next step if their prompts are short."""
 
     def add(self, requests: Mapping[int, Request]) -> None:
         """Requests to run, by numbers that no other has. Their prompts have passed `check_requests`."""
@@ -135,7 +135,7 @@ class Session(Protocol):
         """The tokens that a running request has from the `start`-th on."""
 
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
-        """One more token for every request that runs, or for `only` these; returns those that ended."""
+        """One more token for every request that runs, or for `only` these if any runs; returns those that ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,9 @@ class Scheduler:
 
     @property
     def n_free(self) -> int:
-        """Free slots minus waiting requests; negative if more are waiting than slots are free."""
+        """Slots for further requests. None while others wait for blocks: further ones would wait behind them."""
+        if self._tables is not None and self._waiting:
+            return 0
         return len(self._slots.free()) - sum(map(len, self._waiting))
 
     @property
@@ -112,8 +114,8 @@ class Scheduler:
     def step(self, only: Set[int] | None = None) -> list[tuple[int, Completion]]:
         """Prefill waiting requests into free slots, then decode one token for all; returns the finished requests.
 
-        `only` restricts decoding to these requests, unless padding is computed, which would overwrite the other
-        caches. Raises FloatingPointError if the model's logits are not finite.
+        `only` restricts decoding to these requests, unless they all wait for blocks, or padding is computed, which
+        would overwrite the other caches. Raises FloatingPointError if the model's logits are not finite.
         """
         ended = list(self._refill())
         busy = self._slots.busy()
@@ -123,7 +125,8 @@ class Scheduler:
         busy = self._with_blocks(busy)
         self.max_running = max(self.max_running, len(busy))
         if only is not None and not self._decoder.computes_padding:
-            busy = busy[np.isin(self._slots.requests_S[busy], list(only))]
+            is_among_S = np.isin(self._slots.requests_S[busy], list(only))
+            busy = busy[is_among_S] if is_among_S.any() else busy
         if len(busy):
             logits_SV = self._decoder.decode(busy, *self._slots.next_inputs(busy), self._cache)
             ended += self._draw(busy, logits_SV)
