@@ -18,7 +18,7 @@ from grrm.models.chat_templates import chat_renderer
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.gguf_import import import_gguf, make_smollm2
 from grrm.models.gguf_tokenizer import tokenizer_files
-from grrm.models.tokenizer import encoder, load_tokenizer
+from grrm.models.tokenizer import encoder, load_tokenizer, reply_ends
 
 IDS = [1, 40, 7, 222, 9, 263, 2, 77]
 
@@ -64,6 +64,13 @@ def test_the_tokenizer_has_the_merges_special_tokens_and_chat_template_of_the_fi
         "<|im_end|>",
     )
     assert chat_renderer("checkpoint", tokenizer, tmp_path / "model")("hi") == "<|im_start|>user\nhi<|im_end|>\n"
+
+
+def test_every_end_that_the_file_names_ends_a_text(tmp_path):
+    write_tiny_gguf(tmp_path / "tiny.gguf", extra={"tokenizer.ggml.eot_token_id": 1})
+    import_gguf(tmp_path / "tiny.gguf", tmp_path / "model")
+    assert json.loads((tmp_path / "model/generation_config.json").read_text())["eos_token_id"] == [1, 2]
+    assert reply_ends(load_tokenizer(tmp_path / "model")) == (1, 2)
 
 
 @pytest.mark.parametrize(

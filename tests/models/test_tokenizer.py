@@ -9,7 +9,7 @@ from grrm.data.bpe import train_bpe
 from grrm.errors import UserError
 from grrm.models.chat_templates import chat_renderer
 from grrm.models.checkpoint import read_config
-from grrm.models.tokenizer import encoder, load_tokenizer, special_tokens
+from grrm.models.tokenizer import encoder, load_tokenizer, reply_ends, special_tokens, token_id
 
 TEXT = "<|im_start|>user\nTranslate Guten Morgen<|im_end|>\n"
 
@@ -135,6 +135,15 @@ def test_a_control_token_that_no_setting_names_is_known_as_one(tmp_path):
     del config["added_tokens_decoder"]
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     assert {"<|user|>", "<|im_start|>", "<|im_end|>"} <= {*special_tokens(load_tokenizer(folder))}
+
+
+def test_texts_end_with_each_special_token_that_the_model_lists(tmp_path):
+    folder = train_bpe(["user\nTranslate Guten Morgen"], tmp_path, 300, ["<|eot|>"])
+    tokenizer = load_tokenizer(folder)
+    (eos,), eot, word = reply_ends(tokenizer), token_id(tokenizer, "<|eot|>"), encoder(tokenizer)("G")[0]
+    for listed, ends in ((eot, {eos, eot}), ([eos, eot, word, 10**6], {eos, eot}), (word, {eos}), (None, {eos})):
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": listed}), encoding="utf-8")
+        assert {*reply_ends(load_tokenizer(folder))} == ends
 
 
 def test_a_stored_truncation_or_padding_does_not_touch_prompts(tmp_path):

@@ -76,7 +76,8 @@ def import_gguf(path: Path, out: Path) -> list[str]:
         tokens: dict[str, Any] = {
             key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config
         }
-        files |= {"config.json": config, "generation_config.json": tokens}
+        ends = {file.value(f"tokenizer.ggml.{end}_token_id", -1) for end in ("eos", "eot", "eom")} - {-1}
+        files |= {"config.json": config, "generation_config.json": tokens | {"eos_token_id": sorted(ends)}}
         for name, content in files.items():
             write_json(folder / name, content, indent=2)
     return sorted(file.name for file in out.iterdir())

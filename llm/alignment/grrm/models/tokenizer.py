@@ -34,6 +34,7 @@ def load_tokenizer(directory: str | Path) -> Any:
         raise UserError(f"the folder '{directory}' has no model and no tokenizer: {how}")
     try:
         templates = _stored_templates(directory)
+        ends = _settings(directory / "generation_config.json").get("eos_token_id")
         tokenizer = None if any(map(runs_away, templates)) else _read(directory)
     except Exception as error:  # the tokenizers library raises plain ones, the compiler of templates its own
         raise UserError(
@@ -50,6 +51,8 @@ def load_tokenizer(directory: str | Path) -> Any:
         tokenizer.pad_token = tokenizer.eos_token
     if templates:
         _save_with(tokenizer, templates[0])
+    specials = {token_id(tokenizer, text) for text in special_tokens(tokenizer)}
+    tokenizer.model_ends = specials.intersection(ends if isinstance(ends, list) else [ends])
     return tokenizer
 
 
@@ -227,8 +230,11 @@ def token_id(tokenizer: Any, text: str) -> int | None:
 
 
 def reply_ends(tokenizer: Any) -> tuple[int, ...]:
-    """The tokenizer's eos, and <|im_end|> where it is a token of its own: stock Qwen tokenizers name another eos."""
-    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT)}
+    """The tokenizer's eos, <|im_end|> where it is a token of its own, and the model's other ends.
+
+    Stock Qwen tokenizers name another eos. Llama 3 and others list several ends in generation_config.json.
+    """
+    ids = {tokenizer.eos_token_id, token_id(tokenizer, EOS_TEXT), *getattr(tokenizer, "model_ends", ())}
     return tuple(sorted(int(token) for token in ids if token is not None))
 
 
