@@ -104,6 +104,7 @@ def test_scaled_rotary_embeddings_that_would_be_left_out_or_lack_a_number_are_re
         ("llama", {"attention_bias": True}),
         ("llama", {"mlp_bias": True}),
         ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_position_embeddings": 40}),
+        ("qwen2", {"quantization_config": {"quant_method": "gptq", "bits": 8}}),
     ],
 )
 def test_what_the_model_would_be_without_is_refused(tmp_path, model_type, given):
@@ -132,7 +133,10 @@ def test_scaling_that_llama_knows_reaches_it():
     assert found == {"rope_theta": 1e6, "rope_scaling_type": "linear", "rope_scaling_factor": 2.0}
     three = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     three["original_max_position_embeddings"] = 8192
-    assert rotary_overrides(Path(), {"model_type": "llama", "rope_scaling": three, "rope_theta": 5e5}) == {}
+    for given in ({"rope_scaling": three, "rope_theta": 5e5}, {"rope_parameters": three | {"rope_theta": 5e5}}):
+        found = rotary_overrides(Path(), {"model_type": "llama", **given})
+        assert found["rope_scaling"].items() >= three.items()
+        assert (found | given)["rope_theta"] == 5e5
 
 
 def test_missing_model_is_one_sentence(tmp_path):

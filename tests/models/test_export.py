@@ -69,11 +69,12 @@ def test_names_and_shapes_are_those_of_transformers_and_the_model_is_the_same(tm
 def test_the_command_writes_a_folder_with_tokenizer_and_what_ends_a_reply(tmp_path):
     folder, template = checkpoint(tmp_path / "run"), "{{ messages[0].content }}"
     (folder / "chat_template.jinja").write_text(template)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [0, 2]}))
     words = ["export", str(folder), str(tmp_path / "hf"), "--license", "mit"]
     done = invoke(*words)
     written = {Path(line).name for line in done.output.splitlines()}
     assert written >= {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}
-    assert json.loads((tmp_path / "hf/generation_config.json").read_text())["eos_token_id"] == [2]
+    assert json.loads((tmp_path / "hf/generation_config.json").read_text())["eos_token_id"] == [0, 2]
     assert (tmp_path / "hf/chat_template.jinja").read_text() == template
     assert "license: mit\n" in (tmp_path / "hf/README.md").read_text()
     with pytest.raises(UserError, match="is there already"):
@@ -185,3 +186,16 @@ def test_rotary_parameters_of_transformers_5_are_kept(tmp_path):
     export_policy(folder, tmp_path / "hf")
     assert json.loads((tmp_path / "hf/config.json").read_text())["rope_theta"] == 500.0
     np.testing.assert_allclose(logits(tmp_path / "hf"), logits(folder), atol=1e-5)
+
+
+def test_llama_3_s_scaling_of_positions_is_read_and_kept_where_transformers_5_writes_it(tmp_path):
+    folder = checkpoint(tmp_path / "run", "llama tied")
+    unscaled, config = logits(folder), json.loads((folder / "config.json").read_text())
+    numbers = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4}
+    scaling = {"rope_type": "llama3", "rope_theta": config.pop("rope_theta"), **numbers}
+    (folder / "config.json").write_text(json.dumps(config | {"rope_parameters": scaling}))
+    export_policy(folder, tmp_path / "hf")
+    exported = json.loads((tmp_path / "hf/config.json").read_text())
+    assert (exported["rope_scaling"], exported["rope_theta"]) == (scaling, scaling["rope_theta"])
+    assert not np.allclose(logits(folder), unscaled, atol=1e-4)
+    np.testing.assert_array_equal(logits(tmp_path / "hf"), logits(folder))

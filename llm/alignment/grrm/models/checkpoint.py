@@ -75,6 +75,7 @@ def check_settings(config: Mapping[str, Any], model: str, file: str) -> None:
         "use_sliding_window": window and window < config.get("max_position_embeddings", math.inf),
         "hidden_act": config.get("hidden_act") not in (None, "silu"),
         "head_dim": has_own_width and config["model_type"] != "qwen3",
+        "quantization_config": (config.get("quantization_config") or {}).get("quant_method"),
     }
     if lost := [name for name, is_so in is_lost.items() if is_so]:
         raise UserError(f"{model} has {' and '.join(lost)}, which would be left out here: give another model")
@@ -227,9 +228,9 @@ def rotary_overrides(file: str | Path, config: dict[str, Any]) -> dict[str, Any]
     if kind == "linear" and is_llama:
         _check_scaling(file, rope, ("factor",))
         return overrides | {"rope_scaling_type": "linear", "rope_scaling_factor": rope["factor"]}
-    if kind == "llama3" and is_llama and config.get("rope_scaling"):
-        _check_scaling(file, config["rope_scaling"], _LLAMA3)
-        return overrides
+    if kind == "llama3" and is_llama:
+        _check_scaling(file, rope, _LLAMA3)
+        return overrides | {"rope_scaling": rope}
     raise UserError(
         f"'{file}' scales rotary embeddings ({kind}) in a way that PaddleNLP would leave out for this "
         "architecture: use a checkpoint without rope_scaling and rope_parameters other than rope_theta"

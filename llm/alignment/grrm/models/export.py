@@ -140,8 +140,8 @@ def transformers_config(config: Any, raw: Mapping[str, Any], dtype: str) -> dict
     settings.setdefault("hidden_act", "silu")
     if getattr(config, "head_dim", None):
         settings["head_dim"] = config.head_dim
-    if isinstance(raw.get("rope_scaling"), dict):
-        settings["rope_scaling"] = raw["rope_scaling"]
+    if isinstance(getattr(config, "rope_scaling", None), dict):
+        settings["rope_scaling"] = config.rope_scaling
     elif getattr(config, "rope_scaling_type", None) == "linear":
         settings["rope_scaling"] = {"type": "linear", "rope_type": "linear", "factor": config.rope_scaling_factor}
     architecture = f"{model_type.title().replace('_', '')}ForCausalLM"

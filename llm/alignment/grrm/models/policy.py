@@ -24,6 +24,8 @@ POLICY_BASES = {
     "qwen3": Qwen3ForCausalLM,
     "qwen2_moe": Qwen2MoeForCausalLM,
 }
+# Its layers read this setting, but `from_pretrained` replaces only settings that have a default.
+LlamaForCausalLM.config_class.rope_scaling = None
 
 
 class HiddenStates(NamedTuple):
