@@ -244,16 +244,16 @@ def test_nothing_left_to_draw_stops_generation_instead_of_hanging(filters):
 
 
 def test_streams_depend_on_seed_and_id_only_and_start_alike():
-    one = draw_uniforms(4, [11, 12], 8)
-    np.testing.assert_array_equal(one[1], draw_uniforms(4, [12], 20)[0, :8])
-    others = [draw_uniforms(5, [11], 8)[0], draw_uniforms(11, [4], 8)[0], one[1]]
-    assert all(not np.array_equal(one[0], other) for other in others)
-    assert draw_uniforms(-1, [-5], 3).shape == (1, 3)
-    np.testing.assert_array_equal(draw_uniforms(4 + 2**64, [11 - 2**65], 8), one[:1])
+    one = draw_uniforms(4, 11, 8)
+    np.testing.assert_array_equal(one, draw_uniforms(4, 11, 20)[:8])
+    others = [draw_uniforms(5, 11, 8), draw_uniforms(11, 4, 8), draw_uniforms(4, 12, 8)]
+    assert all(not np.array_equal(one, other) for other in others)
+    assert draw_uniforms(-1, -5, 3).shape == (3,)
+    np.testing.assert_array_equal(draw_uniforms(4 + 2**64, 11 - 2**65, 8), one)
 
 
 def test_neighbouring_streams_are_uncorrelated():
-    uniforms = draw_uniforms(0, range(400), 200)
+    uniforms = np.stack([draw_uniforms(0, stream_id, 200) for stream_id in range(400)])
     correlation = np.corrcoef(uniforms)[np.triu_indices(400, 1)]
     assert abs(correlation.mean()) < 5 / np.sqrt(200 * len(correlation))
     assert np.histogram(uniforms, 10, (0, 1))[0].std() < 5 * np.sqrt(8000)
@@ -290,10 +290,11 @@ def test_they_are_the_highest_of_the_log_softmax(quarters_SV: np.ndarray, k: int
     scaled_SV = logits_SV.astype(np.float64) / (temperature or 1.0)
     logprobs_SV = scaled_SV - np.logaddexp.reduce(scaled_SV, axis=1, keepdims=True)
     order_SV = np.argsort(-logits_SV, axis=1, kind="stable")
-    tokens_SK, found_SK = sampling.top_logprobs(logits_SV, params)
+    own_S = np.arange(len(logits_SV))
+    tokens_SK, found_SK = sampling.token_logprobs(logits_SV, own_S, params)[1]
     np.testing.assert_array_equal(tokens_SK, order_SV[:, :k])
     np.testing.assert_allclose(found_SK, np.take_along_axis(logprobs_SV, tokens_SK, axis=1), atol=1e-4)
-    on_device_SK, device_SK = gpu_sampling.top_logprobs(paddle.to_tensor(logits_SV), params)
+    on_device_SK, device_SK = gpu_sampling.token_logprobs(paddle.to_tensor(logits_SV), own_S, params)[1]
     np.testing.assert_allclose(device_SK, found_SK, atol=1e-4)
     np.testing.assert_allclose(device_SK, np.take_along_axis(logprobs_SV, on_device_SK, axis=1), atol=1e-4)
 

@@ -17,17 +17,13 @@ _U64 = (1 << 64) - 1
 TopArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]  # tokens and log-probabilities, both [S, k]
 
 
-def draw_uniforms(seed: int, stream_ids: Sequence[int], count: int) -> NDArray[np.float64]:
-    """Uniforms in [0, 1), (streams, count): row i is the start of the Philox stream keyed (seed, stream_ids[i]).
+def draw_uniforms(seed: int, stream_id: int, count: int) -> NDArray[np.float64]:
+    """The first `count` uniforms in [0, 1) of the Philox stream keyed (seed, stream_id).
 
-    The streams are counter based: they neither overlap nor depend on one another, and a longer draw begins
-    with the shorter one. Ids and seeds are taken modulo 2^64.
+    The streams are counter based: they neither overlap nor depend on one another. Ids and seeds are taken modulo 2^64.
     """
-    uniforms_RT = np.empty((len(stream_ids), count))
-    for row, stream_id in enumerate(stream_ids):
-        key = np.array([seed & _U64, stream_id & _U64], dtype=np.uint64)
-        np.random.Generator(np.random.Philox(key=key)).random(out=uniforms_RT[row])
-    return uniforms_RT
+    key = np.array([seed & _U64, stream_id & _U64], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
 def apply_repetition_penalty(
@@ -166,27 +162,16 @@ def sample_tokens_cpp(
 def token_logprobs(
     logits_SV: NDArray[np.float32], tokens_S: NDArray[np.int64], params: SamplingParams
 ) -> tuple[NDArray[np.float64], TopArrays | None]:
-    """The log-probabilities of these tokens, one a row, and `top_logprobs` where `params` ask for some.
+    """The log-probabilities of these tokens, one a row; and tokens and log-probabilities of the most probable, [S, k].
 
-    A token that is among the most probable has the same number in both.
+    Those are best first, of equally probable ones the lower id first. k is `params.top_logprobs`, or the size of a
+    smaller vocabulary; None where it is 0. A token has the same number in both.
     """
     scores_SV, weights_SV = _scale(logits_SV, params.temperature or 1.0)
     log_total_S1 = np.log(_block_sums(weights_SV).sum(axis=1, keepdims=True))
     chosen_S1 = np.take_along_axis(scores_SV, tokens_S[:, None], axis=1).astype(np.float64)
     top = _top_of(scores_SV, log_total_S1, params.top_logprobs) if params.top_logprobs else None
     return (chosen_S1 - log_total_S1)[:, 0], top
-
-
-def top_logprobs(
-    logits_SV: NDArray[np.float32], params: SamplingParams
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The `params.top_logprobs` most probable tokens of each row, best first, and their log-probabilities, both [S, k].
-
-    Of equally probable tokens the lower id comes first. All tokens where there are fewer than k.
-    """
-    scores_SV, weights_SV = _scale(logits_SV, params.temperature or 1.0)
-    log_total_S1 = np.log(_block_sums(weights_SV).sum(axis=1, keepdims=True))
-    return _top_of(scores_SV, log_total_S1, params.top_logprobs)
 
 
 def _top_of(scores_SV: NDArray[np.float32], log_total_S1: NDArray[np.float64], k: int) -> TopArrays:

@@ -59,29 +59,20 @@ def sample_tokens(
 
 
 @paddle.no_grad()
-def top_logprobs(logits_SV: Tensor, params: SamplingParams) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Compute `grrm.engine.sampling.top_logprobs` on the device; equally probable tokens come in any order."""
-    scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
-    return _top_of(scores_SV, total_S.log().unsqueeze(1), params.top_logprobs)
-
-
-def _top_of(scores_SV: Tensor, log_total_S1: Tensor, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    best_SK, tokens_SK = paddle.topk(scores_SV, min(k, scores_SV.shape[1]), axis=1)
-    return tokens_SK.numpy(), (best_SK.astype("float64") - log_total_S1).numpy()
-
-
-@paddle.no_grad()
 def token_logprobs(
     logits_SV: Tensor, tokens_S: NDArray[np.int64], params: SamplingParams
 ) -> tuple[NDArray[np.float64], tuple[NDArray[np.int64], NDArray[np.float64]] | None]:
-    """Compute `grrm.engine.sampling.token_logprobs` on the device."""
+    """Compute `grrm.engine.sampling.token_logprobs` on the device; equally probable tokens come in any order."""
     scores_SV, _, total_S = _scale(logits_SV, params.temperature or 1.0)
     log_total_S1 = total_S.log().unsqueeze(1)
     chosen_S1 = paddle.take_along_axis(scores_SV, _to(logits_SV, tokens_S[:, None]), 1).astype("float64")
     logprobs_S = (chosen_S1 - log_total_S1).squeeze(1).numpy()
     if not np.isfinite(logprobs_S).all():
         raise FloatingPointError("logits of a prompt are not finite: the model diverged")
-    return logprobs_S, _top_of(scores_SV, log_total_S1, params.top_logprobs) if params.top_logprobs else None
+    if not params.top_logprobs:
+        return logprobs_S, None
+    best_SK, tokens_SK = paddle.topk(scores_SV, min(params.top_logprobs, scores_SV.shape[1]), axis=1)
+    return logprobs_S, (tokens_SK.numpy(), (best_SK.astype("float64") - log_total_S1).numpy())
 
 
 def _to(like: Tensor, array: NDArray[np.generic]) -> Tensor:

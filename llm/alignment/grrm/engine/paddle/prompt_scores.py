@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grrm.engine import sampling
 from grrm.engine.api import PromptScores, Request, SamplingParams, TopTokens
@@ -49,9 +50,9 @@ def unscored(
     return {n: requests[n] for n, _ in group if requests[n].params.prompt_logprobs and n not in scores}
 
 
-def top_tokens(logits_SV: Any, params: SamplingParams) -> Sequence[TopTokens]:
-    """The most probable tokens of each row with their log-probs, without what a constraint forbids."""
-    return _pairs(*_module_for(logits_SV).top_logprobs(logits_SV, params))
+def top_tokens(logits_SV: Any, tokens_S: NDArray[np.int64], params: SamplingParams) -> Sequence[TopTokens]:
+    """The most probable tokens in the place of each sampled one, without what a constraint forbids."""
+    return _pairs(*_module_for(logits_SV).token_logprobs(logits_SV, tokens_S, params)[1])
 
 
 def _module_for(logits: Any) -> Any:

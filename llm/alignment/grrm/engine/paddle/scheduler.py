@@ -279,7 +279,8 @@ class Scheduler:
             state = params, slots.uniforms(part_S), slots.generated_S[part_S], seen_SV
             sampled = self._sample(logits, *state, completions=completions)
             if params.top_logprobs:
-                for number, top in zip(slots.requests_S[part_S].tolist(), top_tokens(logits, params), strict=True):
+                tops = top_tokens(logits, sampled[0], params)
+                for number, top in zip(slots.requests_S[part_S].tolist(), tops, strict=True):
                     self._tops.setdefault(number, []).append(top)
             if self._constraints:
                 self._constraints.advance(slots.requests_S[part_S], sampled[0])

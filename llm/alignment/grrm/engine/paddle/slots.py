@@ -67,7 +67,7 @@ class Slots:
         self._entries_S[slot] = self._n_entries
         self._wants_logprobs_S[slot] = request.params.logprobs
         self._kinds_S[slot] = self._kind(request.params)
-        self._uniforms_ST[slot, :limit] = draw_uniforms(request.params.seed, [request.stream_id], limit)[0]
+        self._uniforms_ST[slot, :limit] = draw_uniforms(request.params.seed, request.stream_id, limit)
         if self._seen_SV is None and request.params.repetition_penalty != 1:
             self._seen_SV = np.zeros((len(self), self._vocab_size), dtype=bool)
         if self._seen_SV is not None:
