@@ -27,7 +27,6 @@ from grrm.engine.api import (
     check_requests,
     check_widely_served,
 )
-from grrm.engine.options import check_fastdeploy_options
 from grrm.errors import UserError
 from grrm.judges.deadline import in_thread
 
@@ -89,17 +88,16 @@ class FastDeployEngine(Engine):
     ) -> FastDeployEngine:
         """Start FastDeploy on the checkpoint in `directory`, whose model is of these sizes; takes minutes.
 
-        `options` are those of `check_fastdeploy_options`. FastDeploy watches the workers it starts. Raises UserError
-        when it is not installed, an option is wrong, or it cannot start.
+        `options` have passed `check_fastdeploy_options`. FastDeploy watches the workers it starts. Raises UserError
+        where it cannot start.
         """
-        checked = check_fastdeploy_options(options or {})
+        checked = dict(options or {})
         length = checked.setdefault("max_model_len", max_positions)  # FastDeploy's own default is 2048
         if not isinstance(length, int) or length > max_positions:
             raise UserError(
                 f"FastDeploy option 'max_model_len' is {length}, but the model in '{directory}' has {max_positions} "
                 "positions (max_position_embeddings in its config.json): set at most that."
             )
-        check_installed()
         with _output_untouched():
             llm_type, request_type = _import_fastdeploy()
             try:

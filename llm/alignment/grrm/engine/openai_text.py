@@ -67,11 +67,6 @@ class OpenAITextGenerator:
         self._remaining_s, self._required_within_s = remaining_s, required_within_s
         self._has_answered = False
 
-    @property
-    def deadline_s(self) -> float:
-        """The longest that a call may take."""
-        return self._client.deadline_s
-
     def close(self) -> None:
         """Close idle connections."""
         self._client.close()
@@ -97,9 +92,9 @@ class OpenAITextGenerator:
         if not prompts:
             return []
         if self._required_within_s is not None:
-            self._client.require_any(min(self._required_within_s, self.deadline_s))
+            self._client.require_any(min(self._required_within_s, self._client.deadline_s))
             self._required_within_s = None
-        deadline = time.monotonic() + min(self.deadline_s, self._remaining_s())
+        deadline = time.monotonic() + min(self._client.deadline_s, self._remaining_s())
         if self._model is None:
             (answer,) = self._client.try_all([WHICH_MODEL], deadline, self._is_marked)
             if isinstance(answer, NoAnswer):
