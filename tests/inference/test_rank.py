@@ -20,6 +20,7 @@ from grrm.inference.rank import group_of, judge_in_batches
 from grrm.judges.interface import OpenedGenerator
 from grrm.judges.registry import open_judge
 from grrm.judges.value_head import RewardModelOptions
+from grrm.models.trained_with import TrainedWith, write_trained_with
 
 VERDICT = "B is best.\n\n### Final Ranking:\n\nB > A\n\n### Scores:\n\nB: 9, A: 4\n"
 
@@ -113,6 +114,7 @@ def test_lists_of_different_lengths_are_refused():
         ({"judge": "server"}, "unknown judge 'server'"),
         ({"judge_options": {"temperature": 0.5}, "temperature": 0.0}, "temperature is given as an argument and among"),
         ({"judge_options": {"retries": 2}, "retry": 0}, "retries is given as an argument and among"),
+        ({"retries": 2, "retry": 0}, "retry and retries are one option; leave out one of the two"),
         ({"judge_options": ["metric"]}, "judge_options is \\['metric'\\]"),
     ],
 )
@@ -186,12 +188,12 @@ class Characters:
 
 
 class Engine(api.Engine):
-    """Always finds B best; keeps the settings it was asked with."""
+    """Always finds B best; keeps what it was asked, and with which settings."""
 
     max_prompt_tokens = None
 
     def _generate(self, requests, on_finished):
-        self.params = requests[0].params
+        self.params, self.prompt = requests[0].params, "".join(map(chr, requests[0].prompt))
         reply = [ord(letter) for letter in VERDICT]
         return [api.Completion(reply, [0.0] * len(reply), "stop") for _ in requests]
 
@@ -207,6 +209,14 @@ def test_an_open_engine_stops_at_the_end_of_the_turn_like_one_that_is_opened_by_
     engine = Engine()
     grrm.rank(None, ["a"], [["b", "c"]], "de", "en", model=engine, tokenizer=Characters())
     assert engine.params.stop_token_ids == (0, 1)
+
+
+def test_an_open_engine_is_asked_in_the_template_that_the_folder_of_its_model_records(tmp_path):
+    engine = Engine()
+    for template, begin in (("none", "Given a source text"), ("chatml", "<|im_start|>user\nGiven a source text")):
+        write_trained_with(tmp_path, TrainedWith(chat_template=template))
+        grrm.rank(tmp_path, ["a"], [["b", "c"]], "de", "en", model=engine, tokenizer=Characters())
+        assert engine.prompt.startswith(begin)
 
 
 def test_a_prompt_beyond_an_open_engines_limit_is_a_status_and_no_exception():

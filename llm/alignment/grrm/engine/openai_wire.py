@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grrm.errors import UserError
 from grrm.http_client.client import Call, HttpClient, NoAnswer
 from grrm.http_client.exchange import AnswerError, Failure, parse_answer
 from grrm.judges.interface import GeneratedText, TokenChoices
@@ -98,7 +99,9 @@ class CompletionCall(Call[T]):
 
 
 def completions_client(urls: Sequence[str], **settings: Any) -> HttpClient:
-    """A client of servers given with or without `/v1`; `settings` are those of `HttpClient`."""
+    """A client of servers given with or without `/v1`; `settings` are those of `HttpClient`. Raises UserError as it."""
+    if isinstance(urls, str):
+        raise UserError(f"the servers are named by the text {urls!r}; give a list of addresses, [{urls!r}]")
     addresses = [url.rstrip("/").removesuffix("/v1") for url in urls]
     return HttpClient(addresses, "generation server", MODELS_PATH, **settings)
 

@@ -130,6 +130,9 @@ def _take_options(spec: JudgeSpec, settings: dict[str, Any]) -> dict[str, object
     options_read = {*spec.options.model_fields}
     if spec.needs == "generator":  # an option of another such judge is refused as one
         options_read |= {name for judge in judge_names(["generator"]) for name in SPECS[judge].options.model_fields}
+    for name, option in _OPTION_OF.items():
+        if name in settings and option in settings:
+            raise UserError(f"{name} and {option} are one option; leave out one of the two")
     names = {name: _OPTION_OF.get(name, name) for name in settings}
     options = {option: settings.pop(name) for name, option in names.items() if option in options_read}
     for name in together:
@@ -157,8 +160,7 @@ def _check_opening(spec: JudgeSpec, model_path: str | Path | None, settings: Map
 
 def _process(spec: JudgeSpec, model_path: str | Path | None, settings: dict[str, Any]) -> Process:
     urls, seconds = settings.get("urls", ()), min(settings.get("deadline_s", SERVER_WAIT_S), SERVER_WAIT_S)
-    has_folder = model_path is not None and not urls and "model" not in settings
-    if spec.needs == "generator" and has_folder:
+    if spec.needs == "generator" and model_path is not None and not urls:
         settings = settings | {"chat_template": checkpoint_template(str(model_path), settings.get("chat_template"))}
     return Process(
         spec.name,
