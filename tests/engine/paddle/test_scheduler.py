@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from grrm.engine.api import SamplingParams
+from grrm.engine.api import Request, SamplingParams
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
+from grrm.engine.paddle.slots import NOTHING, Slots
 from grrm.models.cpu_kernels import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
@@ -37,6 +41,17 @@ class Watched:
 
     def prompts_read(self) -> int:
         return sum(count for kind, count in self.events if kind == "prefill")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is counted as Linux does")
+def test_a_reply_that_may_be_long_takes_memory_as_it_is_written():
+    slots, before = Slots(256, 100), resident_bytes()
+    slots.admit(0, 0, Request([1], SamplingParams(1 << 17)), 1 << 17, NOTHING)
+    assert resident_bytes() - before < 64 << 20  # room for all slots is twelve times as much
 
 
 def some_prompts(n: int) -> list[list[int]]:

@@ -159,10 +159,13 @@ class Slots:
         return self._kinds.setdefault(key, (number, params))[0]
 
     def _widen(self, limit: int) -> None:
-        more = limit - self._tokens_ST.shape[1]
-        if more > 0:
+        width = self._tokens_ST.shape[1]
+        if limit > width:
             for name in ("_tokens_ST", "_logprobs_ST", "_uniforms_ST"):
-                setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, more))))
+                rows = getattr(self, name)
+                wider = np.zeros((len(rows), limit), rows.dtype)  # takes memory where it is written
+                wider[:, :width] = rows
+                setattr(self, name, wider)
 
     def keep(self, slots_S: NDArray[np.int64]) -> None:
         """Drop all slots but these, which become slots 0, 1, 2, …"""
