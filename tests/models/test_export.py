@@ -22,6 +22,7 @@ from grrm.errors import UserError
 from grrm.models import export, shards
 from grrm.models.checkpoint import load_causal_lm
 from grrm.models.export import export_policy
+from grrm.models.hub import TOKENIZER_FILES
 from grrm.models.shards import PICKLED
 from grrm.models.tokenizer import load_tokenizer
 
@@ -158,7 +159,7 @@ def test_what_transformers_has_no_place_for_is_refused_and_nothing_is_left(tmp_p
     with pytest.raises(UserError, match="for which transformers has no place"):
         export_policy(ranker, tmp_path / "hf")
     bare = checkpoint(tmp_path / "bare")
-    for name in export.TOKENIZER_FILES:
+    for name in TOKENIZER_FILES:
         (bare / name).unlink(missing_ok=True)
     with pytest.raises(UserError, match="has no tokenizer files"):
         export_policy(bare, tmp_path / "hf")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from grrm.data.atomic import write_json
 from grrm.errors import UserError
 from grrm.models.checkpoint import check_architecture, rotary_overrides
+from grrm.models.hub import TOKENIZER_FILES
 from grrm.models.shards import (
     PICKLED,
     WIDTHS,
@@ -32,17 +33,6 @@ from grrm.models.shards import (
 from grrm.models.trained_with import RECORD_FILE
 from grrm.models.weight_files import is_from_torch, weight_files
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "chat_template.json",
-)
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _KEYS = (
     "vocab_size",

@@ -20,10 +20,13 @@ from grrm.startup import configure_process
 
 # What a folder has beside the backbone of a reward model.
 REWARD_MODEL_FILES = ("reward_model.json", "value_head.safetensors", "ranker_head.safetensors")
-_CONFIG, _INDEX, _WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
-_TOKENIZER = ("tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model")
-_SMALL = ("special_tokens_map.json", "added_tokens.json", "generation_config.json", "chat_template.jinja", "grrm.json")
-_FILES = (*_TOKENIZER, *_SMALL, *REWARD_MODEL_FILES)
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"),
+)
+INDEX_FILE = "model.safetensors.index.json"
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_FILES = (*TOKENIZER_FILES, "generation_config.json", "grrm.json", *REWARD_MODEL_FILES)
 _SHARD = re.compile(r"[\w.-]+\.safetensors")  # a file of the folder itself, wherever the index comes from
 
 
@@ -80,8 +83,8 @@ def from_paddlenlp(name: str) -> Path:
         return _paddlenlp_home() / name
     for file in _FILES:
         _fetch(name, file)
-    index = _fetch(name, _INDEX)
-    for file in [_WEIGHTS] if index is None else _shards(index):
+    index = _fetch(name, INDEX_FILE)
+    for file in [_WEIGHTS] if index is None else indexed_files(index):
         _fetch(name, file)
     return config.parent
 
@@ -97,18 +100,18 @@ def _fetch(name: str, file: str) -> Path | None:
 def from_hugging_face(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(name, allow_patterns=[_CONFIG, *_FILES, _INDEX, "model*.safetensors"]))
+    return Path(snapshot_download(name, allow_patterns=[_CONFIG, *_FILES, INDEX_FILE, "model*.safetensors"]))
 
 
 def _is_complete(folder: Path) -> bool:
     """True when config and all weights exist; other files are downloaded before the weights."""
     if not (folder / _CONFIG).is_file():
         return False
-    files = _shards(folder / _INDEX) if (folder / _INDEX).is_file() else [_WEIGHTS]
+    files = indexed_files(folder / INDEX_FILE) if (folder / INDEX_FILE).is_file() else [_WEIGHTS]
     return all((folder / file).is_file() for file in files)
 
 
-def _shards(index: Path) -> list[str]:
+def indexed_files(index: Path) -> list[str]:
     """The files of weights that an index names. Raises ValueError for one that is no index, or names other places."""
     try:
         files = sorted({str(file) for file in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from grrm.errors import UserError
-from grrm.models.hub import REWARD_MODEL_FILES
+from grrm.models.hub import INDEX_FILE, REWARD_MODEL_FILES, indexed_files
 from grrm.models.shards import PICKLED
 
-_INDEX_FILE = "model.safetensors.index.json"
 _ADAPTERS = "peft_model"
 _BESIDE_WEIGHTS = (_ADAPTERS, "optimizer", "master_weights")  # in a unified checkpoint
 
@@ -41,7 +39,7 @@ def drop_other_weights(directory: Path, names: Collection[str]) -> None:
 
     Shards of an earlier model, and their index, would be loaded in its place; a head would make it a reward model.
     """
-    for pattern in ("*.safetensors", _INDEX_FILE, *REWARD_MODEL_FILES):
+    for pattern in ("*.safetensors", INDEX_FILE, *REWARD_MODEL_FILES):
         for path in directory.glob(pattern):
             if path.name not in names:
                 path.unlink()
@@ -68,14 +66,14 @@ def _no_weights(directory: Path) -> UserError:
 
 
 def _check_shards(directory: Path, present: set[str]) -> None:
-    index = directory / _INDEX_FILE
+    index = directory / INDEX_FILE
     if not index.is_file():
         return
     try:
-        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        listed = indexed_files(index)
+    except (OSError, ValueError) as error:
         raise UserError(f"'{index}' is not a readable index of weights: get the checkpoint again") from error
-    absent = sorted(str(name) for name in listed - present)
+    absent = [name for name in listed if name not in present]
     if absent:
         raise UserError(
             f"the model in '{directory}' lacks {len(absent)} of {len(listed)} files of weights, first {absent[0]}: get "

@@ -23,10 +23,10 @@ from grrm.engine.server_engine import ServerEngine, WeightsCheck
 from grrm.errors import UserError
 from grrm.http_client.exchange import token_from_file
 from grrm.models.checkpoint import TIED_HEAD
-from grrm.models.export import TOKENIZER_FILES, transformers_name
+from grrm.models.export import transformers_name
 from grrm.models.fastdeploy_snapshot import check_served, snapshot_weights, write_snapshot
 from grrm.models.gathered_weights import Weights, gathered_weights, save_policy
-from grrm.models.hub import checkpoint_folder
+from grrm.models.hub import TOKENIZER_FILES, checkpoint_folder
 from grrm.models.token_scores import score_responses
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.data_ranks import DataRanks, run_together
