@@ -1,6 +1,7 @@
 """Tokenizers of checkpoint folders, whichever library wrote them."""
 
 import json
+import shutil
 
 import pytest
 from tokenizers import Tokenizer
@@ -143,7 +144,10 @@ def test_texts_end_with_each_special_token_that_the_model_lists(tmp_path):
     (eos,), eot, word = reply_ends(tokenizer), token_id(tokenizer, "<|eot|>"), encoder(tokenizer)("G")[0]
     for listed, ends in ((eot, {eos, eot}), ([eos, eot, word, 10**6], {eos, eot}), (word, {eos}), (None, {eos})):
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": listed}), encoding="utf-8")
-        assert {*reply_ends(load_tokenizer(folder))} == ends
+        tokenizer = load_tokenizer(folder)
+        tokenizer.save_pretrained(str(tmp_path / "saved"))
+        assert {*reply_ends(tokenizer)} == {*reply_ends(load_tokenizer(tmp_path / "saved"))} == ends
+        shutil.rmtree(tmp_path / "saved")
 
 
 def test_a_stored_truncation_or_padding_does_not_touch_prompts(tmp_path):

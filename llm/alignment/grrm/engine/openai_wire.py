@@ -99,7 +99,10 @@ class CompletionCall(Call[T]):
 
 
 def completions_client(urls: Sequence[str], **settings: Any) -> HttpClient:
-    """A client of servers given with or without `/v1`; `settings` are those of `HttpClient`. Raises UserError as it."""
+    """A client of servers given with or without `/v1`; `settings` are those of `HttpClient`.
+
+    Raises UserError for a text in the place of the list, and as `HttpClient`.
+    """
     if isinstance(urls, str):
         raise UserError(f"the servers are named by the text {urls!r}; give a list of addresses, [{urls!r}]")
     addresses = [url.rstrip("/").removesuffix("/v1") for url in urls]

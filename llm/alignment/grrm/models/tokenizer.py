@@ -14,6 +14,7 @@ from grrm.models.hub import checkpoint_folder, unfinished
 from grrm.models.template_trial import MIB, SECONDS, runs_away
 
 CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
+GENERATION_FILE = "generation_config.json"
 FILES = (CONFIG_FILE, "tokenizer.json")
 WINDOW = 16  # preceding tokens that are decoded again to locate the next one in a text
 
@@ -34,7 +35,7 @@ def load_tokenizer(directory: str | Path) -> Any:
         raise UserError(f"the folder '{directory}' has no model and no tokenizer: {how}")
     try:
         templates = _stored_templates(directory)
-        ends = _settings(directory / "generation_config.json").get("eos_token_id")
+        ends = _settings(directory / GENERATION_FILE).get("eos_token_id")
         tokenizer = None if any(map(runs_away, templates)) else _read(directory)
     except Exception as error:  # the tokenizers library raises plain ones, the compiler of templates its own
         raise UserError(
@@ -49,10 +50,9 @@ def load_tokenizer(directory: str | Path) -> Any:
         raise UserError(f"the tokenizer in '{directory}' names no eos_token: set it in its tokenizer_config.json")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    if templates:
-        _save_with(tokenizer, templates[0])
-    specials = {token_id(tokenizer, text) for text in special_tokens(tokenizer)}
+    specials = {token_id(tokenizer, text) for text in special_tokens(tokenizer)} - {tokenizer.eos_token_id, None}
     tokenizer.model_ends = specials.intersection(ends if isinstance(ends, list) else [ends])
+    _save_with(tokenizer, templates[0] if templates else None)
     return tokenizer
 
 
@@ -76,19 +76,25 @@ def without_line_break(template: str | None) -> str | None:
     return template and template.removesuffix("\n")
 
 
-def _save_with(tokenizer: Any, template: str) -> None:
-    """Let `save_pretrained`, which leaves the chat template out, write it in both places."""
+def _save_with(tokenizer: Any, template: str | None) -> None:
+    """Let `save_pretrained` write what it leaves out: the chat template, in both places, and the model's other ends."""
     save = tokenizer.save_pretrained
 
     def save_all(save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        saved = save(save_directory, *args, **kwargs)
-        config = Path(save_directory) / CONFIG_FILE
-        settings = _settings(config) | {"chat_template": template}
-        config.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        (config.parent / TEMPLATE_FILE).write_text(template, encoding="utf-8")
+        saved, folder = save(save_directory, *args, **kwargs), Path(save_directory)
+        if template is not None:
+            _add_setting(folder / CONFIG_FILE, "chat_template", template)
+            (folder / TEMPLATE_FILE).write_text(template, encoding="utf-8")
+        if tokenizer.model_ends:
+            _add_setting(folder / GENERATION_FILE, "eos_token_id", list(reply_ends(tokenizer)))
         return saved
 
     tokenizer.save_pretrained = save_all
+
+
+def _add_setting(file: Path, name: str, value: Any) -> None:
+    settings = json.dumps(_settings(file) | {name: value}, indent=2, ensure_ascii=False)
+    file.write_text(settings + "\n", encoding="utf-8")
 
 
 def _read(directory: Path) -> Any:

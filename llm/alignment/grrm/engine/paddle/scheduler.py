@@ -60,7 +60,7 @@ class Scheduler:
 
     @property
     def n_free(self) -> int:
-        """Slots for further requests. None while others wait for blocks: further ones would wait behind them."""
+        """Slots for further requests; 0 while others wait for blocks, behind which further ones would wait."""
         if self._tables is not None and self._waiting:
             return 0
         return len(self._slots.free()) - sum(map(len, self._waiting))
