@@ -156,6 +156,31 @@ def test_rows_that_no_server_answers_for_are_written_with_their_status_and_judge
     assert "with another --out and without --resume" in str(caught.value)
 
 
+def test_servers_that_have_gone_are_waited_for_once_and_not_with_every_batch(rank):
+    def goes_after_the_first(body, number):
+        server.model_status = 503 if number else 200
+        return Refuse(503) if number else "Good.\nA: 9, B: 7"
+
+    rows = [{"src_text": f"wort {i}", "mt_texts": ["word", f"worth {i}"]} for i in range(6)]
+    given = ["--model", "m", *LANGUAGES, "--prompt-type", "score", "--batch-rows", "1", "--deadline", "5"]
+    with CompletionsServer(goes_after_the_first) as server:
+        found = rank(rows, "--url", server.url, *given)
+        assert [row["judge_statuses"][0] for row in found] == ["scored"] + ["judge_unreachable"] * 5
+        assert len({body["prompt"] for body in server.requests}) == 2
+        assert "no server answered for 5 of 6 rows: give the output as ROWS with --resume" in rank.told
+
+
+def test_a_request_that_fails_by_itself_is_that_of_one_row(rank):
+    def refuses_one(body, _):
+        return Refuse(503) if "wort 1" in body["prompt"] else "Good.\nA: 9, B: 7"
+
+    rows = [{"src_text": f"wort {i}", "mt_texts": ["word", f"worth {i}"]} for i in range(4)]
+    given = ["--model", "m", *LANGUAGES, "--prompt-type", "score", "--batch-rows", "1", "--deadline", "5"]
+    with CompletionsServer(refuses_one) as server:
+        found = rank(rows, "--url", server.url, *given)
+    assert [row["judge_statuses"][0] for row in found] == ["scored", "judge_unreachable", "scored", "scored"]
+
+
 def test_where_no_server_answers_at_all_nothing_is_written(rank, tmp_path):
     with CompletionsServer(lambda body, _: Refuse(503, Retry_After="0")) as server:
         options = ("--url", server.url, "--model", "m", "--deadline", "2", *LANGUAGES)

@@ -164,3 +164,16 @@ def test_without_marks_the_failure_names_its_kind(closed_url):
 def test_the_log_counts_the_prompts_without_a_reply(closed_url, caplog):
     outcomes([closed_url], "a", "b", deadline_s=AWAY_S)
     assert "2 of 2 prompts without a reply, first: generation server" in caplog.text
+
+
+def test_servers_that_have_gone_are_not_waited_for_again_and_are_asked_when_they_are_back(start):
+    server = start(lambda body, _: Refuse(503) if server.model_status == 503 else "fine")
+    settings = FAST | {"unanswered": "mark", "required_within_s": AWAY_S, "deadline_s": AWAY_S}
+    generator = OpenAITextGenerator([server.url], "m", **settings)
+    ends = []
+    for status in (200, 503, 503, 200):
+        server.model_status = status
+        n_before = len(server.requests)
+        (reply,) = generator.generate_text(["a"], temperature=0.0, max_new_tokens=5)
+        ends.append((reply.finish_reason, len(server.requests) > n_before))
+    assert ends == [("stop", True), ("unreachable", True), ("unreachable", False), ("stop", True)]

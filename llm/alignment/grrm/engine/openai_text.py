@@ -42,7 +42,8 @@ class OpenAITextGenerator:
             replies; likewise one that a server refuses, unless it refuses all, and one on which it fails or breaks off,
             once any has been answered. "raise" raises NoAnswer.
         remaining_s: asked at every call for a limit tighter than `deadline_s`.
-        required_within_s: the first call raises UserError if no server accepts a connection within this time.
+        required_within_s: the first call raises UserError if no server accepts a connection within this time. After a
+            call without any answer, prompts are marked at once while no server takes requests.
         settings: those of `HttpClient`, such as `deadline_s`, which bounds a `generate_text` call, retries included.
 
     Raises:
@@ -66,6 +67,7 @@ class OpenAITextGenerator:
         self._model, self._chat, self._stop, self._tokenizer = model, chat, tuple(stop), tokenizer
         self._remaining_s, self._required_within_s = remaining_s, required_within_s
         self._has_answered = False
+        self._last_answered: bool | None = None  # whether the last call had an answer; None before the first
 
     def close(self) -> None:
         """Close idle connections."""
@@ -92,8 +94,11 @@ class OpenAITextGenerator:
         if not prompts:
             return []
         if self._required_within_s is not None:
-            self._client.require_any(min(self._required_within_s, self._client.deadline_s))
-            self._required_within_s = None
+            if self._last_answered is None:
+                self._client.require_any(min(self._required_within_s, self._client.deadline_s))
+            elif self._marks and not self._last_answered and not self._client.takes_requests():
+                return [GeneratedText("", "unreachable", 0)] * len(prompts)  # nobody waits for each batch anew
+            self._last_answered = False
         deadline = time.monotonic() + min(self._client.deadline_s, self._remaining_s())
         if self._model is None:
             (answer,) = self._client.try_all([WHICH_MODEL], deadline, self._is_marked)
@@ -130,7 +135,8 @@ class OpenAITextGenerator:
 
     def _check_server(self, failures: Sequence[NoAnswer], n_prompts: int) -> None:
         """Raise the first of `failures` where the request or the server is wrong, and not a prompt."""
-        self._has_answered |= len(failures) < n_prompts
+        self._last_answered = len(failures) < n_prompts
+        self._has_answered |= self._last_answered
         refused, failed = (
             [failure for failure in failures if unanswered_because(failure) == why] for why in ("refused", "failed")
         )

@@ -139,6 +139,11 @@ class HttpClient:
                 raise UserError(f"no {self.noun} answers ({'; '.join(causes)}): start it or correct the URL")
             time.sleep(PROBE_INTERVAL_S)
 
+    def takes_requests(self) -> bool:
+        """Return False where every server says that it is busy or away."""
+        errors = (self._probed(url, time.monotonic() + self.exchange.connect_timeout_s) for url in self.pool.urls)
+        return any(error is None or error.failure is not Failure.AWAY for error in errors)
+
     def _probed(self, url: str, deadline: float) -> ExchangeError | None:
         try:
             self.exchange.send("GET", url, self._probe, None, deadline)
