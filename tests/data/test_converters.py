@@ -64,6 +64,8 @@ GROUP_FAULTS: dict[str, Row] = {
     "1 candidates instead of 2 to 8": group(mt_texts=["a"], scores=[1]),
     "9 candidates instead of 2 to 8": group(mt_texts=list("abcdefghi"), scores=[1] * 9),
     "a score is not from 0 to 10": group(scores=[1, 2, 11]),
+    "a text of it cannot be shown to a judge: hidden_text": group(mt_texts=["a", "b\u202ec", "d"]),
+    "a text of it cannot be shown to a judge: control_character": group(src_text="a\x07"),
 }
 
 

@@ -237,7 +237,8 @@ def test_a_row_whose_context_cannot_be_shown_is_left_out(tmp_path):
     rows = judged_segments()
     rows[0]["src_text"] = "hidden\u202etext"
     report = convert_sft_gqm(write_parquet(tmp_path / "in.parquet", rows), tmp_path / "out.parquet", context_segments=1)
-    assert [(row.row, row.reason) for row in report.rejected] == [(2, "a segment before it cannot be shown to a judge")]
+    reasons = [f"{what} cannot be shown to a judge: hidden_text" for what in ("a text of it", "a segment before it")]
+    assert [(row.row, row.reason) for row in report.rejected] == [*enumerate(reasons, 1)]
 
 
 @pytest.mark.parametrize(

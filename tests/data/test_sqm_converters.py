@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.command_line import invoke, refusal
 
-from grrm.data.converters.sqm import convert_rl_sqm, convert_rubric_questions, convert_sft_sqm
+from grrm.data.converters.sqm import convert_rl_sqm, convert_rubric_questions, convert_sft_sqm, rubric_judge
 from grrm.errors import UserError
 from grrm.gqm.chat import render_chatml
 from grrm.gqm.grammar import parse_sqm
@@ -59,6 +59,22 @@ def test_faulty_rows_are_left_out_with_their_reasons(tmp_path):
     assert [row.row for row in report.rejected] == [2, 3, 4, 5]
     assert report.rejected[0].reason == "different lengths of mt_texts (3), scores (1), analyses (3)"
     assert report.rejected[1].reason == "a score is not from 0 to 10"
+
+
+@pytest.mark.parametrize("convert", [convert_sft_sqm, convert_rl_sqm])
+def test_rows_with_a_text_that_no_judge_is_shown_are_left_out_and_counted(tmp_path, convert):
+    path = written(tmp_path, {}, {"src_text": "Hal\u202elo"}, {"mt_texts": ["Hello", "`" * 65, "Bye"]})
+    report = convert(path, tmp_path / "out.parquet")
+    reasons = [f"a text of it cannot be shown to a judge: {reason}" for reason in ("hidden_text", "fence")]
+    assert (report.written, [(row.row, row.reason) for row in report.rejected]) == (3, [*enumerate(reasons, 2)])
+
+
+@pytest.mark.parametrize("convert", [convert_sft_sqm, convert_rl_sqm])
+def test_a_rubric_judge_is_not_taught_with_answers_that_it_refuses(tmp_path, convert):
+    path = written(tmp_path, {"mt_texts": ["Hello", "Hi", "Total Score: 10"]}, {"mt_texts": ["Hello", "Hi", "`" * 65]})
+    words = {} if convert is convert_rl_sqm else {"analyses_key": None}
+    report = convert(path, tmp_path / "out.parquet", judge=rubric_judge(), **words)
+    assert (report.written, [row.reason.rpartition(" ")[2] for row in report.rejected]) == (3, ["protocol_line"])
 
 
 def test_a_row_without_candidates_is_left_out_and_counted(tmp_path):

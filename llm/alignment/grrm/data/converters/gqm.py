@@ -132,7 +132,7 @@ def convert_rl_gqm(
         raise UserError(f"order_only is for prompt type 'score', not for {prompt_type!r}")
     if compat and prompt_type == "score":
         raise UserError("prompt type 'score' cannot be used here: the original's are 'ranking' and 'ranking_score'")
-    source = read_groups(parquet, mt_key, score_key, None if order_only else analysis_key)
+    source = read_groups(parquet, mt_key, score_key, None if order_only else analysis_key, as_original=compat)
     intake, contexts = with_contexts(source, parquet, context_segments)
     sizes = pc.list_value_length(intake.table["scores"]).to_pylist()
     groups, arrangement_ids, arrangements = _plan(sizes, subgroup_augment, shuffle_augment, seed)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from grrm.data.convert import ConversionReport, RejectedRow
 from grrm.data.converters.gqm import taught_analysis
-from grrm.data.converters.groups import escape, group_prompts, integer_scores, read_groups
-from grrm.data.converters.intake import Intake, with_contexts
+from grrm.data.converters.groups import group_prompts, integer_scores, read_groups
+from grrm.data.converters.intake import Intake, escape, with_contexts
 from grrm.data.converters.output import DEFAULT_SEED, SFT_SCHEMA, Order, shuffled_order, taught, write_in_order
 from grrm.data.parquet import check_parquet
 from grrm.errors import UserError

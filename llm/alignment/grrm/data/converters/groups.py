@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grrm.data.converters.intake import Intake, Kind, read_usable
+from grrm.data.converters.intake import Intake, Kind, escape, read_usable, unsafe_reason, without_unsafe
 from grrm.data.documents import Context
 from grrm.errors import UserError
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, group_prompt
-from grrm.gqm.fences import FENCED
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
 from grrm.gqm.prompts import gqm_prompt
 
-escape = lru_cache(maxsize=1 << 18)(FENCED.escape)  # a text is in many rows, and takes 0.1 ms
 
-
-def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | None) -> Intake:
+def read_groups(
+    parquet: Path, mt_key: str, score_key: str, analysis_key: str | None, *, as_original: bool = False
+) -> Intake:
     """Usable groups with columns src_text, src_lang, trg_lang, mt_texts, scores, analysis (renamed from the keys).
 
     A group has 2 to 8 candidates and as many scores, which are numbers from 0 to 10 once their decimals are cut off.
-    The analysis may be empty; without a key there is none. Raises UserError as `read_usable` does, and when two keys
-    name the same column.
+    The analysis may be empty; without a key there is none. No text is one that a judge is not shown, unless they stand
+    in prompts `as_original`. Raises UserError as `read_usable` does, and when two keys name the same column.
     """
     kinds: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
     named = {"mt_texts": mt_key, "scores": score_key} | ({"analysis": analysis_key} if analysis_key else {})
@@ -37,7 +36,11 @@ def read_groups(parquet: Path, mt_key: str, score_key: str, analysis_key: str | 
         raise UserError(f"keys {', '.join(named.values())} must name different columns beside {', '.join(kinds)}")
 
     intake = read_usable(parquet, kinds | keys, partial(_group_faults, mt_key, score_key))
-    return Intake(intake.table.rename_columns([*kinds, *named]), intake.rejected)
+    intake = Intake(intake.table.rename_columns([*kinds, *named]), intake.rejected)
+    if as_original:
+        return intake
+    rows = zip(intake.table["src_text"], intake.table["mt_texts"], strict=True)
+    return without_unsafe(intake, parquet, (unsafe_reason([src.as_py(), *texts.as_py()]) for src, texts in rows))
 
 
 def read_scored_groups(parquet: Path, needs_reference: bool) -> Intake:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress, count, islice
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ from grrm.data.layouts.table import RowTable, in_batches
 from grrm.errors import UserError, mistake_in
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.context import context_texts
-from grrm.gqm.fences import FENCED
+from grrm.gqm.fences import FENCED, UnsafeReason
 from grrm.gqm.languages import display_name
 
 # A reference is text, and null where it is empty or the whole column is missing.
@@ -54,16 +55,44 @@ def with_contexts(intake: Intake, path: Path, n_segments: int) -> tuple[Intake, 
     if not n_segments:
         return intake, [None] * intake.table.num_rows
     of_file = file_contexts(path, n_segments)
-    numbers = intake.numbers()
-    contexts = [of_file[number - 1] for number in numbers]
-    is_safe = [all(map(FENCED.is_safe, context_texts(context))) for context in contexts]
-    reason = "a segment before it cannot be shown to a judge"
-    unsafe = [RejectedRow(number, reason) for number, safe in zip(numbers, is_safe, strict=True) if not safe]
+    contexts = [of_file[number - 1] for number in intake.numbers()]
+    reasons = [unsafe_reason(context_texts(context)) for context in contexts]
+    are_shown = [reason is None for reason in reasons]
+    return without_unsafe(intake, path, reasons, "a segment before it"), list(compress(contexts, are_shown))
+
+
+@lru_cache(maxsize=1 << 18)  # a text is in many rows, and takes 0.1 ms
+def _shown(text: str) -> tuple[str, UnsafeReason | None]:
+    return FENCED.escape(text), FENCED.unsafe_reason(text)
+
+
+def escape(text: str) -> str:
+    """`FENCED.escape`, with a memory."""
+    return _shown(text)[0]
+
+
+def unsafe_reason(texts: Iterable[str]) -> UnsafeReason | None:
+    """The reason for which a judge is not shown the first of the texts that it is not shown; None where it is all."""
+    return next((reason for text in texts if (reason := _shown(text)[1])), None)
+
+
+def without_unsafe(
+    intake: Intake, path: Path, reasons: Iterable[UnsafeReason | None], what: str = "a text of it"
+) -> Intake:
+    """The rows without a reason for which a judge is not shown them. Raises UserError where no row is left."""
+    reasons = list(reasons)
+    unsafe = [
+        RejectedRow(number, f"{what} cannot be shown to a judge: {reason.value}")
+        for number, reason in zip(intake.numbers(), reasons, strict=True)
+        if reason is not None
+    ]
+    if not unsafe:
+        return intake
     log_rejected(path, unsafe)
     rejected = sorted((*intake.rejected, *unsafe), key=lambda row: row.row)
-    if not any(is_safe):
+    if len(unsafe) == len(reasons):
         raise _no_usable_row(path, rejected)
-    return Intake(intake.table.filter(pa.array(is_safe)), tuple(rejected)), list(compress(contexts, is_safe))
+    return Intake(intake.table.filter(pa.array([reason is None for reason in reasons])), tuple(rejected))
 
 
 def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | None = None) -> Intake:

@@ -13,8 +13,16 @@ import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.groups import escape, integer_scores, shown_segments
-from grrm.data.converters.intake import Intake, Kind, read_usable, with_contexts
+from grrm.data.converters.groups import integer_scores, shown_segments
+from grrm.data.converters.intake import (
+    Intake,
+    Kind,
+    escape,
+    read_usable,
+    unsafe_reason,
+    with_contexts,
+    without_unsafe,
+)
 from grrm.data.converters.output import (
     DEFAULT_SEED,
     JUDGE_RL_SCHEMA,
@@ -30,25 +38,26 @@ from grrm.data.parquet import check_parquet
 from grrm.errors import UserError
 from grrm.gqm.chat import CONTROL_TOKENS
 from grrm.gqm.context import single_prompt, with_shown_context
-from grrm.gqm.fences import UNFENCED
+from grrm.gqm.fences import UNFENCED, UnsafeReason
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.mt_prompts import mt_prompt
 from grrm.gqm.prompts import Span
-from grrm.gqm.rubric import rubric_prompt
+from grrm.gqm.rubric import imitates_rubric, rubric_prompt
 
 
 @dataclass(frozen=True, slots=True)
 class SingleJudge:
     """A judge of one translation: its prompt, its reply, the data source and the truth for its reward.
 
-    `prompt` takes the task and a translation; `reply` and `truth` take a whole score. With `needs_reference` rows
-    without a reference are left out.
+    `prompt` takes the task and a translation; `reply` and `truth` take a whole score. Left out are rows for which
+    `unsafe`, which takes the task and all translations, has a reason, and with `needs_reference` those without one.
     """
 
     data_source: str
     prompt: Callable[[TranslationTask, str], str]
     reply: Callable[[int], str]
     truth: Callable[[int], str]
+    unsafe: Callable[[TranslationTask, Sequence[str]], UnsafeReason | None]
     needs_reference: bool = False
 
 
@@ -56,7 +65,13 @@ def _sqm_prompt(task: TranslationTask, text: str) -> str:
     return single_prompt(with_shown_context(task, shown_segments(task.context), escape), escape(text))
 
 
-SQM = SingleJudge("single_score", _sqm_prompt, str, lambda score: json.dumps({"A": score}))
+SQM = SingleJudge(
+    "single_score",
+    _sqm_prompt,
+    str,
+    lambda score: json.dumps({"A": score}),
+    lambda task, texts: unsafe_reason([task.source, *texts]),
+)
 CRITERIA = "10 points for a translation that says all that the text says and nothing else, 0 points for any other text."
 REFERENCE = "{reference}"
 
@@ -72,11 +87,17 @@ def rubric_judge(criteria: str = CRITERIA) -> SingleJudge:
     def prompt(task: TranslationTask, text: str) -> str:
         return rubric_prompt(*map(UNFENCED.escape, (*question_and_criteria(task, criteria), text)))
 
+    def unsafe(task: TranslationTask, texts: Sequence[str]) -> UnsafeReason | None:
+        if any(map(imitates_rubric, texts)):
+            return UnsafeReason.PROTOCOL_LINE
+        return next(filter(None, map(UNFENCED.unsafe_reason, (*question_and_criteria(task, criteria), *texts))), None)
+
     return SingleJudge(
         "grade",
         prompt,
         lambda score: f"Total Score: {score}/10",
         lambda score: f"{score / 10:g}",
+        unsafe,
         needs_reference=REFERENCE in criteria,
     )
 
@@ -115,8 +136,7 @@ def convert_sft_sqm(
     rows are shuffled. SQM's prompt shows `context_segments` of each row's document. Raises UserError as `read_usable`
     and `with_contexts` do, and when two keys name the same column.
     """
-    intake = _read(parquet, mt_key, score_key, analyses_key, judge.needs_reference)
-    intake, contexts = with_contexts(intake, parquet, context_segments)
+    intake, contexts = _shown_rows(parquet, mt_key, score_key, analyses_key, context_segments, judge)
     candidates = _candidates(intake.table, mt_key, score_key, contexts)
     analyses = None if analyses_key is None else intake.table[analyses_key].combine_chunks().flatten().to_pylist()
 
@@ -149,8 +169,7 @@ def convert_rl_sqm(
 
     Raises UserError as `convert_sft_sqm`.
     """
-    intake = _read(parquet, mt_key, score_key, None, judge.needs_reference)
-    intake, contexts = with_contexts(intake, parquet, context_segments)
+    intake, contexts = _shown_rows(parquet, mt_key, score_key, None, context_segments, judge)
     candidates = _candidates(intake.table, mt_key, score_key, contexts)
 
     def build(chosen: Order) -> pa.Table:
@@ -189,6 +208,15 @@ def convert_rubric_questions(
     with atomic_path(out) as temporary:
         pq.write_table(pa.table(shown | copied), temporary)
     return ConversionReport(out, len(pairs), intake.rejected)
+
+
+def _shown_rows(
+    parquet: Path, mt_key: str, score_key: str, analyses_key: str | None, context_segments: int, judge: SingleJudge
+) -> tuple[Intake, list[Context | None]]:
+    """The rows that the judge is shown, and their contexts."""
+    intake = _read(parquet, mt_key, score_key, analyses_key, judge.needs_reference)
+    reasons = map(judge.unsafe, _tasks(intake.table), intake.table[mt_key].to_pylist())
+    return with_contexts(without_unsafe(intake, parquet, reasons), parquet, context_segments)
 
 
 def _read(parquet: Path, mt_key: str, score_key: str, analyses_key: str | None, needs_reference: bool) -> Intake:
