@@ -36,6 +36,10 @@ def babbling(groups):
         for v, read in zip(verdicts, reads)
     ]
 
+def cut_off(groups):
+    some = [Verdict((Status.SCORED,) * len(group.candidates), (5.0,) * len(group.candidates)) for group in groups[:4]]
+    return some + [Verdict.unscored(len(group.candidates), Status.JUDGE_UNREACHABLE) for group in groups[4:]]
+
 def silent(groups):
     return [Verdict.unscored(len(group.candidates), Status.JUDGE_UNPARSABLE) for group in groups]
 """
@@ -108,6 +112,12 @@ def test_replies_that_cannot_be_read_are_counted_and_one_is_shown_with_the_remed
         told
         == f"judge {rows.with_name('own.py')}:babbling has scored nothing (judge_unparsable 48): {sentence.format(24)}"
     )
+
+
+def test_probes_that_no_server_answered_are_told_and_not_taken_for_a_wrong_group_size(rows):
+    done = probe(rows, "--judge", f"{rows.with_name('own.py')}:cut_off", "--rows", 12, "--probe", "preamble")
+    assert "no server answered for 40 of 48 candidates: they count as not scored; start it again" in done.stderr
+    assert "needs --group-size" not in done.output
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from grrm.cli.options import COUNT, FILE, CommandGroup, language_options, refuse
 from grrm.errors import UserError
 
 if TYPE_CHECKING:
+    from grrm.cli.records import Records
     from grrm.evaluation.annotation.tasks import Task
 
 _DOCUMENT_KEYS = ("document", "page", "doc_id")  # the column of the project's own corpora is `page`
@@ -115,8 +116,7 @@ def _of_run(run: Path) -> Iterator[Task]:
 
 def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) -> Iterator[Task]:
     """The rows of `grrm rank`, the scores of several orders as several opinions."""
-    from grrm.cli.records import language, lists_of_scores, optional, read_records, scores, text, texts, usable_rows
-    from grrm.cli.verdict_columns import SCORES
+    from grrm.cli.records import language, read_records, text, texts, usable_rows
     from grrm.evaluation.annotation.tasks import Task
 
     records = read_records(path)
@@ -134,16 +134,6 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
         raise UserError(f"{path} has no column {missing[0]}; it has {', '.join(sorted(columns))}")
     document_key = document_key or next((name for name in _DOCUMENT_KEYS if name in columns), None)
     for number, row in zip(usable.numbers, usable.records.rows, strict=True):
-        opinions = {
-            name: records.cell(number, name, scores, "a list of scores")
-            for name in score_keys or (SCORES,)
-            if row.get(name)
-        }
-        orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of scores, one per order")
-        if not score_keys and orders and len(orders) > 1:
-            opinions = {f"order {nth}": own for nth, own in enumerate(orders)}
-        if wrong := next((name for name, own in opinions.items() if len(own) != len(row["mt_texts"])), None):
-            raise UserError(f"{path} row {number} has not as many {wrong} as mt_texts; rank the rows again")
         document = row.get(document_key) if document_key else None
         yield Task(
             str(number),
@@ -152,10 +142,29 @@ def _of_rows(path: Path, score_keys: tuple[str, ...], document_key: str | None) 
             row["src_lang"],
             row["trg_lang"],
             tuple(candidate or "" for candidate in row["mt_texts"]),
-            opinions,
+            _opinions(records, number, score_keys),
             None if document is None or document != document else str(document),  # NaN, which pandas writes for none
             _position(row.get("position")),
         )
+
+
+def _opinions(records: Records, number: int, score_keys: Sequence[str]) -> dict[str, list[float | None]]:
+    """The scores in a row (from 1) by their columns; those of several orders by the orders, unless columns are named.
+
+    Raises UserError where they are not one for each of `mt_texts`.
+    """
+    from grrm.cli.records import lists_of_scores, optional, scores
+    from grrm.cli.verdict_columns import SCORES
+
+    row = records.rows[number - 1]
+    names = [name for name in score_keys or (SCORES,) if row.get(name)]
+    opinions = {name: records.cell(number, name, scores, "a list of scores") for name in names}
+    orders = records.cell(number, "judge_order_scores", optional(lists_of_scores), "lists of scores, one per order")
+    if not score_keys and orders and len(orders) > 1:
+        opinions = {f"order {nth}": own for nth, own in enumerate(orders)}
+    if wrong := next((name for name, own in opinions.items() if len(own) != len(row["mt_texts"])), None):
+        raise UserError(f"{records.origin} row {number} has not as many {wrong} as mt_texts; rank the rows again")
+    return opinions
 
 
 def _position(value: Any) -> float | None:

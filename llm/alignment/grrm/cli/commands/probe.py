@@ -13,6 +13,7 @@ import click
 from grrm.cli.judge_options import choose_judge, judge_options
 from grrm.cli.options import COUNT, FILE, language_options, refuse_ineffective
 from grrm.cli.reports import judge_cost, mean_and_interval, percent, unread_replies
+from grrm.cli.verdict_columns import UNANSWERED
 from grrm.entry import read_assignments
 from grrm.errors import UserError, require_known
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from grrm.gqm.groups import Group, TranslationTask, Verdict
     from grrm.judges.interface import Judge
     from grrm.judges.metrics import JudgeMetrics
+    from grrm.judges.spec import JudgeSpec
 
 _HEADERS = (
     *("probe", "pair", "right #", "95 % interval", "margin #", "tied #", "rows #"),
@@ -69,7 +71,6 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
     damage; a judge that is right in less than half of a probe's pairs rewards it. The last line says which damage a
     policy would exploit first.
     """
-    from grrm.cli.judged_files import CONSENSUS
     from grrm.data.atomic import check_writable, write_json
     from grrm.evaluation.probes.measure import measure, probe_groups
     from grrm.evaluation.probes.perturb import PROBES
@@ -79,32 +80,15 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
 
     check_writable(out)
     names = list(dict.fromkeys(options.pop("probes"))) or [*PROBES]
-    for name in names:
-        require_known("probe", name, PROBES)
     n_rows, seed, n_resamples = (options.pop(name) for name in ("n_rows", "probe_seed", "resamples"))
     sizes, single_order = dict.fromkeys(options.pop("sizes")), options.pop("single_order")
-    if max(sizes) > len(PROBES) + 1:
-        raise UserError(f"--group-size {max(sizes)} is more than a reference and {len(PROBES)} damages; give fewer")
     spec = spec_of(options.pop("judge"))
-    if spec.of_answers:
-        raise UserError(f"judge {spec.name!r} judges answers, and probes are translations: name another judge")
     languages = {name: options.pop(name) for name in ("src_lang", "trg_lang")}
     samples_key, apart = options.pop("samples_key"), options.pop("apart")
-    if spec.name == CONSENSUS and samples_key is None:
-        raise UserError("judge consensus needs samples to compare with: name their column with --samples-key")
-    if apart and samples_key is None:
-        raise UserError("--apart needs samples for every group: name their column with --samples-key")
-    if apart:
-        refuse_ineffective(("group_size",), "with --apart")
-    read = shuffled_rows(*_read(rows, samples_key, **languages), seed)
-    chosen = choose_rows(read, names, n_rows, seed)
-    shows = spec.reference != "unread"
-    groups_of = {
-        size: probe_groups(
-            chosen, size=size, both_orders=not single_order, apart=apart, shows_reference=shows, seed=seed
-        )
-        for size in sizes
-    }
+    _check(names, max(sizes), spec, samples_key, apart)
+    chosen = choose_rows(shuffled_rows(*_read(rows, samples_key, **languages), seed), names, n_rows, seed)
+    how = {"both_orders": not single_order, "apart": apart, "shows_reference": spec.reference != "unread"}
+    groups_of = {size: probe_groups(chosen, size=size, **how, seed=seed) for size in sizes}
     metrics = JudgeMetrics()
     groups = [probed.group for groups in groups_of.values() for probed in groups]
     if not groups:
@@ -125,6 +109,25 @@ def probe(rows: Path, batch_rows: int, judge_options: tuple[str, ...], out: Path
         counts = {"rows": len(chosen.rows), "rows_a_probe": n_rows, "orders": 1 if single_order else 2}
         of_sizes = {"apart" if apart else str(size): report.record() for size, report in reports.items()}
         write_json(out, {**settings, **counts, "group_sizes": of_sizes})
+
+
+def _check(names: Sequence[str], size: int, spec: JudgeSpec, samples_key: str | None, apart: bool) -> None:
+    """Raise UserError for probes that are none, and options that do not go together."""
+    from grrm.cli.judged_files import CONSENSUS
+    from grrm.evaluation.probes.perturb import PROBES
+
+    for name in names:
+        require_known("probe", name, PROBES)
+    if size > len(PROBES) + 1:
+        raise UserError(f"--group-size {size} is more than a reference and {len(PROBES)} damages; give fewer")
+    if spec.of_answers:
+        raise UserError(f"judge {spec.name!r} judges answers, and probes are translations: name another judge")
+    if spec.name == CONSENSUS and samples_key is None:
+        raise UserError("judge consensus needs samples to compare with: name their column with --samples-key")
+    if apart and samples_key is None:
+        raise UserError("--apart needs samples for every group: name their column with --samples-key")
+    if apart:
+        refuse_ineffective(("group_size",), "with --apart")
 
 
 def _read(
@@ -170,6 +173,9 @@ def _judged(
         raise UserError(f"judge {judge.name} has scored nothing ({counts}): {cause}")
     if unread:
         click.echo(unread, err=True)
+    if n_open := sum(statuses[status] for status in UNANSWERED):
+        of_all = f"no server answered for {n_open} of {statuses.total()} candidates"
+        click.echo(f"{of_all}: they count as not scored; start it again for all of them", err=True)
     return verdicts
 
 
@@ -178,6 +184,7 @@ def _show(title: str, report: ProbeReport, note: str | None) -> None:
 
     of_all = [scores["all"] for scores in report.probes.values()]
     is_unread = sum(scores.unscored for scores in of_all) > sum(scores.decided for scores in of_all)
+    is_unread = is_unread and UNANSWERED.isdisjoint(report.statuses)
     show_table(
         title,
         _HEADERS,
