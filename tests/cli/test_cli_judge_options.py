@@ -68,7 +68,8 @@ def test_options_reach_a_function_of_the_users_own(rank, tmp_path):
     (tmp_path / "own.py").write_text("\n".join(lines))
     own = [*LANGUAGES, "--judge", f"{tmp_path}/own.py:judge"]
     row = {"src_text": "eins", "mt_texts": ["one"]}
-    assert rank([row], *own, *options(points=2.5, retries=1))[0]["judge_scores"] == [3.5]
+    for points, scores in ((2.5, [3.5]), (2, [3])):
+        assert rank([row], *own, *options(points=points, retries=1))[0]["judge_scores"] == scores
     with pytest.raises(UserError, match=r"unknown option of judge .*own.py:judge' 'point'.*did you mean 'points'"):
         rank([row], *own, *options(point=2))
 

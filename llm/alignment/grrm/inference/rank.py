@@ -256,4 +256,4 @@ def result_of(verdicts: Sequence[Verdict]) -> RankResult:
 def _scores(verdict: Verdict) -> list[float | None] | None:
     if all(score is None for score in verdict.scores):
         return None
-    return [int(score) if score is not None and score.is_integer() else score for score in verdict.scores]
+    return [int(score) if score is not None and score % 1 == 0 else score for score in verdict.scores]
