@@ -46,6 +46,10 @@ JUDGES = """
     def too_short(groups):
         return [scored(group_of_one(group), 1.0) for group in groups]
 
+    def of_numpy(groups):
+        import numpy as np
+        return fixed(groups, np.float32(7.5))
+
     def group_of_one(group):
         return type(group)(group.group_id, group.task, group.candidates[:1])
 
@@ -115,7 +119,11 @@ def test_a_defect_of_the_function_goes_through(judge):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("too_few", "must return one Verdict per group, 2 in all"), ("too_short", "gave 1 scores for the 2 candidates")],
+    [
+        ("too_few", "must return one Verdict per group, 2 in all"),
+        ("too_short", "my_judges:too_short', group 'g': 1 statuses for 2 candidates"),
+        ("of_numpy", "group 'g': a verdict has a float32: give Python's own numbers"),
+    ],
 )
 def test_answers_that_do_not_fit_the_groups_are_a_defect(judge, name, message):
     with pytest.raises(ValueError, match=message):

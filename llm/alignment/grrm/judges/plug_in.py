@@ -21,6 +21,7 @@ from grrm.errors import UserError
 from grrm.gqm.groups import Group, Status, Verdict
 from grrm.judges.deadline import in_thread
 from grrm.judges.spec import JudgeOptions, Process, read_options
+from grrm.rewards.protocol import check_verdict
 
 logger = logging.getLogger(__name__)
 JudgeFunction = Callable[..., "Sequence[Verdict] | Awaitable[Sequence[Verdict]]"]
@@ -73,11 +74,10 @@ class PlugInJudge:
         if len(verdicts) != len(groups) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
             raise ValueError(f"judge {self.name!r} must return one Verdict per group, {len(groups)} in all")
         for group, verdict in zip(groups, verdicts, strict=True):
-            if len(verdict.scores) != len(group.candidates):
-                raise ValueError(
-                    f"judge {self.name!r} gave {len(verdict.scores)} scores for the {len(group.candidates)} candidates "
-                    f"of group {group.group_id!r}"
-                )
+            try:
+                check_verdict(group, verdict)
+            except ValueError as error:
+                raise ValueError(f"judge {self.name!r}, group {group.group_id!r}: {error}") from error
 
 
 async def _awaited(answer: Awaitable[Sequence[Verdict]]) -> Sequence[Verdict]:
