@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
+from support.local_server import LocalServer
+
 from grrm.http_client import pool as server_pool
+from grrm.http_client.exchange import HttpExchange
 from grrm.http_client.pool import ServerPool
 
 URLS = ["http://a:1", "http://b:2"]
@@ -125,3 +128,18 @@ def test_each_further_time_out_puts_the_probe_off():
     assert times[2] - times[1] > times[1] - times[0] > server_pool.FIRST_PROBE_S - 1
     pool.release(pool.acquire(pool.urls), None)
     assert hung.n_late == 0
+
+
+def test_connections_to_the_servers_of_a_large_pool_stay_open(closing):
+    connections = set()
+
+    def answer(handler, content):
+        connections.add(handler.client_address)
+        handler.reply(200, {})
+
+    servers = [closing.enter_context(LocalServer(answer)) for _ in range(12)]
+    exchange = HttpExchange()
+    for server in servers * 2:
+        exchange.send("GET", server.url, "/", None, time.monotonic() + 60)
+    exchange.close()
+    assert len(connections) == len(servers)

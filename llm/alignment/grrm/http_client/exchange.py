@@ -44,6 +44,7 @@ def clean_text(text: str) -> str:
 
 
 READ_BYTES = 65536
+MAX_SERVERS = 1000  # whose connections stay open
 
 
 class Failure(Enum):
@@ -103,7 +104,7 @@ class HttpExchange:
         self._headers = {"Accept": "application/json", "Accept-Encoding": "identity"} | bearer
         authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
         certificates = {"ca_cert_dir" if os.path.isdir(authorities) else "ca_certs": authorities}
-        self._connections = urllib3.PoolManager(10, None, maxsize=self.max_connections, **certificates)
+        self._connections = urllib3.PoolManager(MAX_SERVERS, None, maxsize=self.max_connections, **certificates)
 
     def close(self) -> None:
         """Close the idle connections."""
