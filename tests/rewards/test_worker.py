@@ -67,3 +67,11 @@ def test_a_late_answer_ends_the_process_and_the_next_start_makes_another():
     assert caught.value.is_late
     asked.start(PATIENCE_S)
     asked.close()
+
+
+def test_a_program_that_does_not_read_a_long_request_is_late_too():
+    asked = worker(READY + "import time; time.sleep(20)")
+    asked.start(PATIENCE_S)
+    with pytest.raises(WorkerFailure, match="it did not answer within") as caught:
+        asked.ask({"text": "x" * 2**20}, 0.01)
+    assert caught.value.is_late

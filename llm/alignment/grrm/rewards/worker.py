@@ -53,7 +53,8 @@ class Worker:
         until = time.monotonic() + deadline_s
         assert self._process is not None
         self._n_requests += 1
-        self._process.send({"id": self._n_requests, **request})
+        message = {"id": self._n_requests, **request}  # may block, where the program does not read
+        threading.Thread(target=self._process.send, args=(message,), daemon=True).start()
         answer = self._receive(until)
         if "error" in answer:
             raise WorkerFailure(str(answer["error"]))
