@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from grrm.engine.api import Request, SamplingParams
 from grrm.engine.paddle.cpu_decoder import CpuDecoder
 from grrm.engine.paddle.engine import PaddleEngine
 from grrm.engine.paddle.slots import NOTHING, Slots
+from grrm.engine.sampling import draw_uniforms
 from grrm.models.cpu_kernels import available
 
 pytestmark = pytest.mark.skipif(not available(), reason="there is no C++ compiler here")
@@ -43,15 +43,30 @@ class Watched:
         return sum(count for kind, count in self.events if kind == "prefill")
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is counted as Linux does")
-def test_a_reply_that_may_be_long_takes_memory_as_it_is_written():
-    slots, before = Slots(256, 100), resident_bytes()
+def test_a_reply_that_may_be_long_takes_memory_as_it_grows():
+    tracemalloc.start()
+    slots = Slots(256, 100)
     slots.admit(0, 0, Request([1], SamplingParams(1 << 17)), 1 << 17, NOTHING)
-    assert resident_bytes() - before < 64 << 20  # room for all slots is twelve times as much
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20  # room for all slots is twelve times as much
+    tracemalloc.stop()
+
+
+def test_random_numbers_of_a_reply_are_those_of_its_stream_however_long_it_grows():
+    requests = {0: Request([1], SamplingParams(5000, seed=3), 7), 1: Request([1], SamplingParams(2000, seed=-1), 2**70)}
+    slots, one = Slots(3, 100), np.ones(1, np.int64)
+    for number, request in requests.items():
+        slots.admit(number, number, request, request.params.max_new_tokens, NOTHING)
+    expected = [draw_uniforms(request.params.seed, request.stream_id, 5000) for request in requests.values()]
+    for at in range(2000):
+        np.testing.assert_array_equal(slots.uniforms(np.array([0, 1])), [stream[at] for stream in expected])
+        ended = slots.record(np.array([0, 1]), np.array([at, -at]), np.zeros(2), [])
+    assert [(number, len(completion.token_ids)) for number, completion in ended] == [(1, 2000)]
+    number, before = slots.preempt()
+    slots.admit(2, number, requests[0], 5000, before)
+    for at in range(2000, 5000):
+        assert slots.uniforms(2 * one)[0] == expected[0][at]
+        ended = slots.record(2 * one, at * one, np.zeros(1), [])
+    assert ended[0][1].token_ids == [*range(5000)]
 
 
 def some_prompts(n: int) -> list[list[int]]:

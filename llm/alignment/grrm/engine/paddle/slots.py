@@ -15,6 +15,8 @@ Generated = tuple[list[int], list[float]]  # tokens and their log-probabilities
 NOTHING: Generated = ([], [])
 _FREE = -1
 _MANY_KINDS = 64
+_WIDTH = 1024  # tokens that there is room for at first; it doubles as replies grow
+_U64 = (1 << 64) - 1
 
 
 class Slots:
@@ -36,6 +38,7 @@ class Slots:
         self._tokens_ST = np.zeros((n_slots, 0), dtype=np.int64)
         self._logprobs_ST = np.zeros((n_slots, 0))
         self._uniforms_ST = np.zeros((n_slots, 0))
+        self._keys_S2 = np.zeros((n_slots, 2), dtype=np.uint64)  # of their random streams
         self._seen_SV: NDArray[np.bool_] | None = None  # until a request has a repetition penalty
         self._kinds: dict[SamplingParams, tuple[int, SamplingParams]] = {}
 
@@ -55,19 +58,22 @@ class Slots:
 
         It ends after at most `limit` tokens.
         """
-        self._widen(limit)
         tokens, logprobs = before
         done = len(tokens)
-        self.requests_S[slot] = number
+        self.requests_S[slot], self._limits_S[slot] = number, limit
+        self._keys_S2[slot] = request.params.seed & _U64, request.stream_id & _U64
+        width = min(limit, max(_WIDTH, done + 1))
+        if width > self._tokens_ST.shape[1]:
+            self._widen(width)
+        else:
+            self._draw_uniforms(slot)
         self.lengths_S[slot] = len(request.prompt) + done
         self.generated_S[slot] = done
         self._tokens_ST[slot, :done], self._logprobs_ST[slot, :done] = tokens, logprobs
-        self._limits_S[slot] = limit
         self._n_entries += 1
         self._entries_S[slot] = self._n_entries
         self._wants_logprobs_S[slot] = request.params.logprobs
         self._kinds_S[slot] = self._kind(request.params)
-        self._uniforms_ST[slot, :limit] = draw_uniforms(request.params.seed, request.stream_id, limit)
         if self._seen_SV is None and request.params.repetition_penalty != 1:
             self._seen_SV = np.zeros((len(self), self._vocab_size), dtype=bool)
         if self._seen_SV is not None:
@@ -131,6 +137,9 @@ class Slots:
             self._seen_SV[slots_S, tokens_S] = True
         stopped_S = np.isin(tokens_S, stop_token_ids)
         ended_S = stopped_S | (self.generated_S[slots_S] >= self._limits_S[slots_S])
+        width = self._tokens_ST.shape[1]
+        if (self.generated_S[slots_S[~ended_S]] >= width).any():
+            self._widen(2 * width)
         return [self._finish(slots_S[i], bool(stopped_S[i])) for i in np.flatnonzero(ended_S)]
 
     def generated(self, number: int, start: int) -> Generated:
@@ -158,14 +167,17 @@ class Slots:
         number = 1 + max((number for number, _ in self._kinds.values()), default=-1)
         return self._kinds.setdefault(key, (number, params))[0]
 
-    def _widen(self, limit: int) -> None:
-        width = self._tokens_ST.shape[1]
-        if limit > width:
-            for name in ("_tokens_ST", "_logprobs_ST", "_uniforms_ST"):
-                rows = getattr(self, name)
-                wider = np.zeros((len(rows), limit), rows.dtype)  # takes memory where it is written
-                wider[:, :width] = rows
-                setattr(self, name, wider)
+    def _widen(self, width: int) -> None:
+        more = width - self._tokens_ST.shape[1]
+        for name in ("_tokens_ST", "_logprobs_ST", "_uniforms_ST"):
+            setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, more))))
+        for slot in self.busy():
+            self._draw_uniforms(slot)
+
+    def _draw_uniforms(self, slot: int) -> None:
+        count = min(int(self._limits_S[slot]), self._uniforms_ST.shape[1])
+        seed, stream_id = self._keys_S2[slot].tolist()
+        self._uniforms_ST[slot, :count] = draw_uniforms(seed, stream_id, count)
 
     def keep(self, slots_S: NDArray[np.int64]) -> None:
         """Drop all slots but these, which become slots 0, 1, 2, …"""
