@@ -257,4 +257,4 @@ def _name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", labelsize=8)
     axes.grid(axis="y", visible=False)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.15)  # for the numbers beside the intervals
