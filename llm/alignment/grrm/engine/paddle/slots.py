@@ -16,7 +16,6 @@ NOTHING: Generated = ([], [])
 _FREE = -1
 _MANY_KINDS = 64
 _WIDTH = 1024  # tokens that there is room for at first; it doubles as replies grow
-_U64 = (1 << 64) - 1
 
 
 class Slots:
@@ -38,7 +37,7 @@ class Slots:
         self._tokens_ST = np.zeros((n_slots, 0), dtype=np.int64)
         self._logprobs_ST = np.zeros((n_slots, 0))
         self._uniforms_ST = np.zeros((n_slots, 0))
-        self._keys_S2 = np.zeros((n_slots, 2), dtype=np.uint64)  # of their random streams
+        self._streams_S2 = np.zeros((n_slots, 2), dtype=object)  # seed and id of the random numbers
         self._seen_SV: NDArray[np.bool_] | None = None  # until a request has a repetition penalty
         self._kinds: dict[SamplingParams, tuple[int, SamplingParams]] = {}
 
@@ -61,7 +60,7 @@ class Slots:
         tokens, logprobs = before
         done = len(tokens)
         self.requests_S[slot], self._limits_S[slot] = number, limit
-        self._keys_S2[slot] = request.params.seed & _U64, request.stream_id & _U64
+        self._streams_S2[slot] = request.params.seed, request.stream_id
         width = min(limit, max(_WIDTH, done + 1))
         if width > self._tokens_ST.shape[1]:
             self._widen(width)
@@ -176,8 +175,7 @@ class Slots:
 
     def _draw_uniforms(self, slot: int) -> None:
         count = min(int(self._limits_S[slot]), self._uniforms_ST.shape[1])
-        seed, stream_id = self._keys_S2[slot].tolist()
-        self._uniforms_ST[slot, :count] = draw_uniforms(seed, stream_id, count)
+        self._uniforms_ST[slot, :count] = draw_uniforms(*self._streams_S2[slot], count)
 
     def keep(self, slots_S: NDArray[np.int64]) -> None:
         """Drop all slots but these, which become slots 0, 1, 2, …"""
