@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from grrm.demo.real_plan import PARTS, RealPlan
-from grrm.demo.real_settings import HALVES, JUDGES, RealSettings
+from grrm.demo.real_settings import HALVES, RealSettings
 from grrm.demo.results import RANKING_FILE, Results, load_results, scores_file, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, STOCK
 from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
@@ -27,9 +27,12 @@ REWARD = "reward_mean"
 CURVES = (REWARD, "kl", "eval_reward", "eval_reward_greedy", "eval_chrf", "eval_chrf_greedy")
 
 
-def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """By seed: the scores of the policy that is judged, how each judge ranks, and the rewards of RLVR."""
-    seeds, stale = {}, stale_results(plan, (JUDGES,))
+def judges_record(plan: RealPlan, seconds: Mapping[str, float], stale: Set[Path]) -> dict[str, Any]:
+    """By seed: the scores of the policy that is judged, how each judge ranks, and the rewards of RLVR.
+
+    Without the `stale_results`.
+    """
+    seeds = {}
     for seed in plan.settings.seeds:
         folder = seed_folder(plan.out, seed)
         paths = (folder / part / RANKING_FILE for part in PARTS)
@@ -46,7 +49,7 @@ def judges_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any
     return _record(plan, seconds, seeds)
 
 
-def stale_results(plan: RealPlan, halves: Sequence[str]) -> set[Path]:
+def stale_results(plan: RealPlan) -> set[Path]:
     """The results in the folder whose stages would run again, as they were made with other settings or inputs.
 
     Policies that the plan does not train are looked at, too. A result without the mark of a stage is taken as it is.
@@ -54,7 +57,7 @@ def stale_results(plan: RealPlan, halves: Sequence[str]) -> set[Path]:
     with_all = replace(plan, settings=replace(plan.settings, arms=_all_arms(plan)))
     marks = Marks(plan.out / "stages")
     stale = set()
-    for stage in with_all.stages(halves):
+    for stage in with_all.stages(HALVES):
         path, mark = stage.outputs[0], marks.done(stage.name)
         if mark is None or not (path.suffix == ".json" or stage.name.endswith("/gqm")):
             continue
@@ -94,9 +97,12 @@ def _groups(figures: Mapping[str, Any]) -> list[JudgedGroup]:
     return [JudgedGroup("all", gold, judged) for gold, judged in figures.get("scores", ())]
 
 
-def policies_record(plan: RealPlan, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """By seed and policy: its scores, what it gained over SFT, its curves, and how its judge followed gold."""
-    seeds, stale, arms = {}, stale_results(plan, HALVES), _all_arms(plan)
+def policies_record(plan: RealPlan, seconds: Mapping[str, float], stale: Set[Path]) -> dict[str, Any]:
+    """By seed and policy: its scores, what it gained over SFT, its curves, and how its judge followed gold.
+
+    Without the `stale_results`.
+    """
+    seeds, arms = {}, _all_arms(plan)
     for seed in plan.settings.seeds:
         results = _results(plan, seed, (SFT, *arms), stale)
         folder, of_sft = seed_folder(plan.out, seed), results.scores[SFT]

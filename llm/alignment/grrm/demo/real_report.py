@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from grrm.data.atomic import write_bytes
 from grrm.demo.pictures import STYLES, Picture, Theme, draw_picture
 from grrm.demo.real_plan import RealPlan
-from grrm.demo.real_record import judges_record, policies_record
+from grrm.demo.real_record import judges_record, policies_record, stale_results
 from grrm.demo.real_settings import JUDGES, POLICIES
 from grrm.demo.results import over_seeds
 from grrm.demo.settings import SFT, title_of
@@ -46,9 +46,10 @@ def write_real(plan: RealPlan, halves: Sequence[str], seconds: Mapping[str, floa
         JUDGES: (judges_record, judges_table, judges_picture),
         POLICIES: (policies_record, policies_table, policies_pictures),
     }
+    stale = stale_results(plan)  # reads the models, so once
     for half in halves:
         make, table, draw = makers[half]
-        record = make(plan, seconds)
+        record = make(plan, seconds, stale)
         if not any(of_seed[half] for of_seed in record["seeds"].values()):
             continue
         path = plan.out / f"{half}.json"
