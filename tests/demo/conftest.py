@@ -151,3 +151,8 @@ def invent_demo():
 def finished_demo(tmp_path):
     """(folder, settings) of an invented study of three seeds, to be changed at will."""
     return write_demo(tmp_path / "demo")
+
+
+@pytest.fixture
+def without_embedder(monkeypatch):
+    monkeypatch.setattr("grrm.demo.real_plan.available", lambda: False)
