@@ -175,7 +175,8 @@ class Slots:
 
     def _draw_uniforms(self, slot: int) -> None:
         count = min(int(self._limits_S[slot]), self._uniforms_ST.shape[1])
-        self._uniforms_ST[slot, :count] = draw_uniforms(*self._streams_S2[slot], count)
+        seed, stream_id = self._streams_S2[slot]
+        self._uniforms_ST[slot, :count] = draw_uniforms(seed, stream_id, count)
 
     def keep(self, slots_S: NDArray[np.int64]) -> None:
         """Drop all slots but these, which become slots 0, 1, 2, …"""
