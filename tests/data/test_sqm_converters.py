@@ -46,6 +46,13 @@ def test_conversations_end_in_the_whole_score(tmp_path):
     assert [parse_sqm(found[prompt]) for prompt in PROMPTS] == [10, 7, 0]
 
 
+def test_without_an_analysis_the_score_alone_is_taught_and_no_analyses_are_needed(tmp_path):
+    groups = written(tmp_path, {"analyses": None})
+    invoke("data", "sft-sqm", groups, tmp_path / "out.jsonl", "--no-analysis")
+    rows = map(json.loads, (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines())
+    assert sorted(row["tgt"] for row in rows) == ["0", "10", "7"]
+
+
 def test_ground_truths_are_what_the_rule_reads(tmp_path):
     found = lines(convert_rl_sqm(written(tmp_path, {}), tmp_path / "out.jsonl"))
     assert [found[prompt] for prompt in PROMPTS] == ['{"A": 10}', '{"A": 7}', '{"A": 0}']

@@ -88,17 +88,20 @@ def test_all_judges_learn_from_equally_many_candidates_a_step_of_the_same_groups
         assert by_name[name].inputs == [source]
 
 
-def test_the_replies_that_a_group_judge_is_taught_fit_into_what_it_may_write(tmp_path):
+@pytest.mark.parametrize(("judge", "arm", "n_rows"), [("gqm", "grpo_gqm_sft", 1), ("sqm", "grpo_sqm", 4)])
+def test_judges_are_taught_verdicts_alone_which_fit_into_what_they_may_write(tmp_path, judge, arm, n_rows):
     by_name = {stage.name.removeprefix("seed1/"): stage for stage in stages(tmp_path)}
-    taught, hosted = by_name["data-sft-gqm"], list(by_name["grpo_gqm_sft"].reward_server)
+    taught, hosted = by_name[f"data-sft-{judge}"], list(by_name[arm].reward_server)
     (groups,) = taught.inputs
     groups.parent.mkdir(parents=True)
     row = {"src_text": "a", "src_lang": "de", "trg_lang": "en", "mt_texts": [*"bcde"], "scores": [0.0, 9.0, 4.0, 9.0]}
-    pq.write_table(pa.Table.from_pylist([row | {"analysis": "word: A+ B- C- D+\n" * 20}]), groups)
+    analyses = {"analysis": "word: A+ B- C- D+\n" * 20, "analyses": ["word: +\n" * 20] * 4}
+    pq.write_table(pa.Table.from_pylist([row | analyses]), groups)
     invoke(*taught.command[3:])
-    (line,) = taught.outputs[0].read_text().splitlines()
+    replies = [json.loads(line)["tgt"] for line in taught.outputs[0].read_text().splitlines()]
     n_tokens = next(int(option.rpartition("=")[2]) for option in hosted if option.startswith("max_new_tokens="))
-    assert len(json.loads(line)["tgt"]) <= n_tokens  # of a character or more each
+    assert len(replies) == n_rows
+    assert max(map(len, replies)) <= n_tokens  # of a character or more each
 
 
 def test_servers_and_lists_of_judges_can_be_read(tmp_path):

@@ -181,7 +181,7 @@ class RealPlan:
         out = self.layout.model(f"data-{command}", seed) / "rows.jsonl"
         options = ["--prompt-type", GQM_PROMPT] if command.endswith("gqm") else []
         options += ["--order-only"] if command == "rl-gqm" else []
-        options += ["--no-analysis"] if command == "sft-gqm" else []  # an analysis has more tokens than it may write
+        options += ["--no-analysis"] if command.startswith("sft") else []  # it has more tokens than a judge may write
         words = self.layout.grrm("data", command, groups, out, *options, "--seed", seed)
         return self.layout.result(f"{command} rows", words, [groups], [out], planned_s=ROWS_S)
 
@@ -228,7 +228,7 @@ class RealPlan:
         kind = name.removesuffix("_sft")
         of_kind: dict[str, dict[str, object]] = {
             "gqm": {"prompt_type": GQM_PROMPT, "max_candidates": CANDIDATES, "max_new_tokens": 64},
-            "sqm": {"max_new_tokens": 96},  # it writes an analysis before the score
+            "sqm": {"max_new_tokens": 8},
         }
         options = {**of_kind[kind], "retries": 1, **options}
         return HostedJudge(kind, self.layout.model(name, seed), options, self.layout.weights(name, seed))

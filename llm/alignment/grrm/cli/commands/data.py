@@ -162,16 +162,18 @@ def rl_gqm(parquet: Path, out: Path, **settings: Any) -> None:
 @FILES
 @GROUP_KEYS
 @click.option("--analyses-key", default="analyses", show_default=True, help="Column of the lists of analyses.")
+@click.option("--no-analysis", is_flag=True, help="Teach the score alone.")
 @CONTEXT
 @SHUFFLE_SEED
-def sft_sqm(parquet: Path, out: Path, **settings: Any) -> None:
+def sft_sqm(parquet: Path, out: Path, analyses_key: str, no_analysis: bool, **settings: Any) -> None:
     """Turn each candidate of annotated groups into a conversation for the cold start of a single judge.
 
     OUT is a .parquet file, or a .jsonl file of `src` and `tgt` lines.
     """
     from grrm.data.converters.sqm import convert_sft_sqm
 
-    click.echo(convert_sft_sqm(parquet, out, **settings).summary())
+    taught = None if no_analysis else analyses_key
+    click.echo(convert_sft_sqm(parquet, out, analyses_key=taught, **settings).summary())
 
 
 @data.command()
