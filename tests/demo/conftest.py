@@ -4,6 +4,7 @@ import math
 import random
 
 import pytest
+from matplotlib.figure import Figure
 
 from grrm.demo.results import RANKING_FILE, RANKINGS, scores_file, seed_folder
 from grrm.demo.settings import CHOICE, JUDGES, RANKER, RANKERS, RL_RUNS, DemoSettings
@@ -151,6 +152,14 @@ def invent_demo():
 def finished_demo(tmp_path):
     """(folder, settings) of an invented study of three seeds, to be changed at will."""
     return write_demo(tmp_path / "demo")
+
+
+@pytest.fixture
+def savefig(monkeypatch):
+    """What renders a figure, which takes seconds; figures of this test are drawn only."""
+    rendering = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, file, **options: file.write(b"\x89PNG"))
+    return rendering
 
 
 @pytest.fixture

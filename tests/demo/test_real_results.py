@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 from support.rows import write_jsonl
 
@@ -37,7 +38,7 @@ def measured_judges(mean: float) -> dict[str, object]:
 
 
 @pytest.fixture
-def measured(finished_demo):
+def measured(finished_demo, savefig):
     """A plan of two seeds whose stages have left invented results."""
     out, _ = finished_demo
     plan = RealPlan(RealSettings(n_seeds=2), ROOT, out)
@@ -68,7 +69,8 @@ def printed(lines) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in console.export_text().splitlines()]
 
 
-def test_results_of_seeds_become_records_tables_and_figures(measured):
+def test_results_of_seeds_become_records_tables_and_figures(measured, savefig, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", savefig)
     rows = printed(write_real(measured, HALVES, {"seed1/grpo": 3.0}))
     records = {half: json.loads((measured.out / f"{half}.json").read_text()) for half in HALVES}
     assert list(records[JUDGES]["seeds"]) == ["1", "2"]

@@ -112,6 +112,7 @@ def test_metrics_that_were_not_logged_are_named_and_the_rest_is_drawn(reported_d
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (out / "figures").iterdir())
 
 
+@pytest.mark.usefixtures("savefig")
 def test_one_seed_is_shown_without_words_about_spread_and_blank_output_as_empty(finished_demo):
     out, _ = finished_demo
     path = scores_file(out, 1, "sft")
@@ -126,6 +127,7 @@ def test_one_seed_is_shown_without_words_about_spread_and_blank_output_as_empty(
     assert '<span class="none">empty</span>' in page
 
 
+@pytest.mark.usefixtures("savefig")
 def test_what_another_judge_left_in_the_folder_is_not_reported(finished_demo):
     out, _ = finished_demo
     summary = write_report(out, DemoSettings(judge="metric"), SECONDS)
@@ -142,6 +144,7 @@ def test_report_of_a_run_that_has_only_begun(tmp_path):
     assert "No rollout groups were dumped." in page
 
 
+@pytest.mark.usefixtures("savefig")
 def test_algorithm_with_fewer_seeds_than_sft_is_not_judged(finished_demo):
     out, settings = finished_demo
     shutil.rmtree(scores_file(out, 2, "grpo").parent)

@@ -40,7 +40,7 @@ def test_answers_come_over_https_and_the_client_checks_the_certificate(server, m
 
 def test_large_bodies_and_answers_arrive_whole(server):
     _, url = server
-    groups = [group(f"g{number}", "x" * 30_000, "y" * 30_000) for number in range(100)]
+    groups = [group(f"g{number}", *"xy", source="x" * 30_000) for number in range(200)]
     with requests.Session() as session:
         for number in range(2):
             answer = session.post(
@@ -49,7 +49,7 @@ def test_large_bodies_and_answers_arrive_whole(server):
                 verify=CERTIFICATE,
                 timeout=120,
             )
-            assert len(answer.json()["verdicts"]) == 100
+            assert len(answer.json()["verdicts"]) == 200
         page = session.get(f"{url}/", verify=CERTIFICATE, timeout=120)
         assert page.text.endswith("</html>\n")
 

@@ -16,8 +16,8 @@ from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
 
 pytestmark = pytest.mark.no_cover  # whose tracer would take most of the time that is measured
-LENGTH = 100_000  # characters
-FLOOR_S = 0.25  # of CPU time: what takes less is not worth a question
+LENGTH = 40_000  # characters
+FLOOR_S = 0.04  # of CPU time: what takes less is not worth a question
 GROWTH = 8.0  # of CPU time where the text is four times as long: 4 for linear, 16 for quadratic
 TRUTH = "Zoey is a knight, Ian is a knave"
 GOLD = {"A": 3, "B": 2}
