@@ -41,6 +41,15 @@ def test_fewer_prompts_than_a_batch_takes_are_said_to_repeat():
     assert "40 prompts for a global_gen_batch_size of 64" in (repeated_prompts(dynamic, 40) or "")
 
 
+def test_too_few_prompts_for_a_batch_are_refused_where_the_rest_of_an_epoch_is_dropped():
+    with pytest.raises(UserError, match=r"31 prompts do not fill a global_batch_size of 32.* lower global_batch_size"):
+        batch_plan(settings(dataloader_drop_last=True), 2, n_train_prompts=31)
+    passes = settings(dataloader_drop_last=True, dynamic_sampling=True, global_gen_batch_size=64)
+    with pytest.raises(UserError, match=r"40 prompts do not fill a global_gen_batch_size of 64"):
+        batch_plan(passes, 2, n_train_prompts=40)
+    assert batch_plan(passes, 2, n_train_prompts=64).rollouts == 10
+
+
 def test_counts_of_a_two_rank_run():
     plan = batch_plan(settings(), data_ranks=2)
     assert (plan.prompts_per_rollout_per_rank, plan.rows_per_rollout, plan.rows_per_rank) == (16, 128, 64)

@@ -79,6 +79,12 @@ def batch_plan(settings: RLConfig, data_ranks: int, n_train_prompts: int | None 
     with problems.noted():
         micro_batches = _micro_batches(settings, mini, data_ranks)
     problems.raise_if_any()
+    if settings.dataloader_drop_last and n_train_prompts is not None and n_train_prompts < generated:
+        key = "global_batch_size" if generated == prompts else "global_gen_batch_size"
+        raise UserError(
+            f"{n_train_prompts} prompts do not fill a {key} of {generated}, and dataloader_drop_last leaves the rest "
+            f"out: add data, lower {key} or set dataloader_drop_last: false."
+        )
     return BatchPlan(
         data_ranks=data_ranks,
         prompts_per_rollout=prompts,

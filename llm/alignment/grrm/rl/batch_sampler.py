@@ -35,18 +35,11 @@ def prompt_indices(
     rank takes its slice of the same list).
 
     With `drop_last` the rest of an epoch is skipped once no complete batch fits (a different rest each epoch when
-    shuffled). Without, the batch that crosses the end of an epoch is filled from the next one, so an item may then
-    occur twice in that batch. Raises UserError where there are no prompts, or too few for a batch of `drop_last`.
+    shuffled); `batch_plan` has refused fewer items than a batch. Without, the batch that crosses the end of an epoch is
+    filled from the next one, so an item may then occur twice in that batch.
     """
-    if n_items < 1:
-        raise UserError("there are no prompts to sample from; give a data set with at least one usable prompt")
     first = rollout * n_prompts
     if drop_last:
-        if n_prompts > n_items:
-            raise UserError(
-                f"a rollout needs {n_prompts} prompts but the data set has {n_items}; "
-                "lower global_batch_size or set dataloader_drop_last to false"
-            )
         epoch, batch = divmod(rollout, n_items // n_prompts)
         first = epoch * n_items + batch * n_prompts
     pairs = (divmod(position, n_items) for position in range(first, first + n_prompts))
