@@ -50,6 +50,7 @@ class TokenRewarder:
     def judge_groups(self, groups) -> list[Judged]:
         if self.error is not None:
             raise self.error
+        assert all(len(rolled.finish_reasons) == len(rolled.token_ids) for rolled in groups)
         self.ids += [[candidate.candidate_id for candidate in rolled.group.candidates] for rolled in groups]
         return [Judged(rolled) for rolled in groups]
 

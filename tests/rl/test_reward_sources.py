@@ -75,11 +75,12 @@ def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_the
     rewarder = stage(settings(reward_server=row_server.url))
     assert isinstance(rewarder, RowRewardStage)
     groups = [rolled_group(0, [1, 2]), rolled_group(1, [3])]
+    groups[0].finish_reasons[1] = "length"
     row_server.answer = lambda rows: success([0.5, -2.0, 70.0])
     groups = reward(rewarder, groups)
     (asked,) = row_server.asked
     rows = json.loads(asked.body)
-    assert rows["response"] == ["r0<eos>", "r1<eos>", "r0<eos>"]
+    assert rows["response"] == ["r0<eos>", "r1", "r0<eos>"]  # the second was cut off
     assert rows["src"] == ["say zwei"] * 3
     assert rows["tgt"] == [LABEL] * 3
     assert [group.shaped.rewards for group in groups] == [(0.5, -2.0), (70.0,)]

@@ -118,7 +118,8 @@ def _joined(greedy: Rolled, sampled: Rolled) -> Rolled:
     """One group of the greedy candidate and the sampled ones, ids made distinct."""
     first = replace(greedy.group.candidates[0], candidate_id="greedy")
     group = replace(greedy.group, candidates=(first, *sampled.group.candidates))
-    return replace(sampled, group=group, token_ids=greedy.token_ids + sampled.token_ids)
+    reasons = greedy.finish_reasons + sampled.finish_reasons
+    return replace(sampled, group=group, token_ids=greedy.token_ids + sampled.token_ids, finish_reasons=reasons)
 
 
 def _translated_prompt(scored: Scored) -> tuple[TranslatedPrompt, tuple[str, ...]]:

@@ -107,7 +107,8 @@ class RowRewardStage(Rewarder):
     """Rewards from a server that speaks PaddleNLP's row protocol only.
 
     Its rewards are used unscaled. The protocol has no statuses, so a failure that the server reports as 0 cannot be
-    distinguished from a score of 0. Overlong penalties are subtracted as usual.
+    distinguished from a score of 0. Overlong penalties are subtracted as usual. `eos_text` is behind each response that
+    has ended, and shows the server which were cut off.
     """
 
     client: RewardClient
@@ -116,12 +117,16 @@ class RowRewardStage(Rewarder):
 
     def judge_groups(self, groups: Sequence[Rolled]) -> list[Judged]:
         """The server's rewards; there is no verdict."""
-        rows = [(rolled, candidate) for rolled in groups for candidate in rolled.group.candidates]
+        items = [rolled.item for rolled in groups for _ in rolled.token_ids]
         scores = iter(
             self.client.score_rows(
-                src=[rolled.item.prompt_text for rolled, _ in rows],
-                tgt=[rolled.item.label for rolled, _ in rows],
-                response=[candidate.response + self.eos_text for _, candidate in rows],
+                src=[item.prompt_text for item in items],
+                tgt=[item.label for item in items],
+                response=[
+                    candidate.response + self.eos_text * (reason == "stop")
+                    for rolled in groups
+                    for candidate, reason in zip(rolled.group.candidates, rolled.finish_reasons, strict=True)
+                ],
             )
         )
         return [Judged(rolled, row_rewards=tuple(next(scores) for _ in rolled.group.candidates)) for rolled in groups]
