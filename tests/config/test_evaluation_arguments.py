@@ -44,6 +44,11 @@ def test_any_metric_chooses_the_best_checkpoint_the_right_way_round(evaluated, m
     assert evaluated(**chosen, greater_is_better=not is_more_better).greater_is_better is not is_more_better
 
 
+def test_do_eval_alone_evaluates_by_steps_as_in_paddlenlp(prepared):
+    config = prepared(do_eval=True, eval_datasets="held_out.jsonl", early_stopping=True)
+    assert (config.evaluation_strategy, config.early_stopping) == ("steps", True)
+
+
 def test_a_length_is_better_only_by_what_the_user_says(evaluated):
     chosen = {"metric_for_best_model": "response_length_mean"}
     with pytest.raises(UserError, match="eval_response_length_mean needs greater_is_better: true or false"):

@@ -52,8 +52,8 @@ def check_common(config: StageConfig, problems: Problems) -> None:
         if key.required and not getattr(config, key.name):
             problems.add(f"{key.name} is missing; {key.required}.")
     held_out = any(getattr(config, name, None) for name in ("eval_datasets", "val_size", "held_out"))
-    if isinstance(config, EvaluationConfig) and _evaluates(config) and not held_out:
-        name = "do_eval" if config.evaluation_strategy == "no" else f"evaluation_strategy {config.evaluation_strategy}"
+    if isinstance(config, EvaluationConfig) and config.evaluation_strategy != "no" and not held_out:
+        name = "do_eval" if config.do_eval else f"evaluation_strategy {config.evaluation_strategy}"
         problems.add(f"{name} needs eval_datasets; give the file, or set evaluation_strategy: no and do_eval: false.")
     stages = config.sharding.split()
     unknown = set(stages) - {"stage1", "stage2", "stage3", "offload"}
@@ -93,10 +93,6 @@ def check_adapters(config: StageConfig, explicit: Set[str], problems: Problems) 
             problems.add(f"lora is not supported with {name} {getattr(config, name)}; remove one of the two.")
     if not config.lora_target_modules:
         problems.add("lora_target_modules is empty, so there is nothing to train; name projections or remove the key.")
-
-
-def _evaluates(config: EvaluationConfig) -> bool:
-    return config.do_eval or config.evaluation_strategy != "no"
 
 
 def check_rl(config: RLConfig, explicit: Set[str], problems: Problems) -> None:
@@ -168,7 +164,7 @@ def check_sft(config: SFTConfig, explicit: Set[str], problems: Problems) -> None
     elif config.init_from_config and not config.tokenizer_name_or_path:
         problems.add("init_from_config needs tokenizer_name_or_path; give the folder of the tokenizer.")
     _check_held_out(config, ("eval_loss",), problems)
-    if "stage3" in config.sharding and _evaluates(config):
+    if "stage3" in config.sharding and config.evaluation_strategy != "no":
         problems.add("sharding stage3 leaves no whole weights to evaluate on any rank; use stage1, or do not evaluate.")
 
 
@@ -180,7 +176,7 @@ def _check_held_out(
         problems.add("eval_datasets and val_size exclude each other; give one of them.")
     if config.val_size > 1 and not config.val_size.is_integer():
         problems.add_key("val_size", f"val_size is {config.val_size:g}; give a share below 1 or a whole number.")
-    if not _evaluates(config):
+    if config.evaluation_strategy == "no":
         for name in ("eval_datasets", "val_size", "load_best_model_at_end"):
             if getattr(config, name):
                 problems.add(f"{name} needs evaluations; set evaluation_strategy: steps, or remove the key.")

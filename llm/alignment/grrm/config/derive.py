@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.config.derive_objective import derive_critic, derive_objective, or_else
 from grrm.config.key import By, keys_of
+from grrm.config.keys.optimization import EvaluationConfig
 from grrm.config.problems import Problems
 from grrm.config.rollout_checks import best_metric, has_held_out, held_out_metrics
 from grrm.config.stage_config import RLConfig, StageConfig
@@ -29,7 +30,7 @@ def derive_rl(config: RLConfig, problems: Problems) -> RLConfig:
 
 
 def derive_common(config: C) -> C:
-    """`config` with what PaddleNLP makes of its parallel keys, and of a rank of LoRA without a scale.
+    """`config` with what PaddleNLP makes of its parallel keys and of `do_eval`, and a scale of LoRA for its rank.
 
     Sequence parallelism divides tokens among tensor ranks, so without these it is off. Checkpoints of tensor ranks are
     written in the format for any layout, and those of stages: others hold a part of the model in each file, as pickles.
@@ -41,6 +42,8 @@ def derive_common(config: C) -> C:
         derived["unified_checkpoint"] = True
     if config.lora_alpha is None:
         derived["lora_alpha"] = 2 * config.lora_rank
+    if isinstance(config, EvaluationConfig) and config.do_eval and config.evaluation_strategy == "no":
+        derived["evaluation_strategy"] = "steps"
     return config.model_copy(update=derived)
 
 
