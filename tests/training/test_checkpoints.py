@@ -154,7 +154,7 @@ class SavingTrainer:
 
     def _save_checkpoint(self, model, metrics=None):
         self.compared = metrics
-        checkpoint(Path(self.args.output_dir), self.state.global_step)
+        (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}").mkdir(exist_ok=True)
         self._rotate_checkpoints(use_mtime=True)
         if self.interrupted:
             raise KeyboardInterrupt
@@ -180,6 +180,13 @@ def test_whole_save_is_marked_and_replaces_the_one_before_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-2"]
     topology = {"data": 1, "sharding": 1, "tensor": 1, "pipeline": 1, "rows_per_step": 8, "unified": False}
     assert read_marker(tmp_path / "checkpoint-2") == {"step": 2, "seed": 3, "topology": topology, "generation": 7}
+
+
+def test_a_save_has_nothing_of_a_run_before_that_was_overwritten(tmp_path):
+    """As its optimizer, beside one saved without, or the samples for its next step."""
+    (checkpoint(tmp_path, 2) / "optimizer.pdopt").write_text("")
+    MarkingTrainer(tmp_path)._save_checkpoint(None)
+    assert [path.name for path in (tmp_path / "checkpoint-2").iterdir()] == [MARKER]
 
 
 @pytest.mark.parametrize("name", ["reward", "eval_reward"])

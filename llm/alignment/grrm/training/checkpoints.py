@@ -26,7 +26,7 @@ from grrm.models.weight_files import drop_other_weights
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.barrier import barrier
 from grrm.parallel.data_ranks import gather_from_all
-from grrm.training.callbacks import CALLBACKS, best_checkpoint, failures_in_log, of_best
+from grrm.training.callbacks import CALLBACKS, best_checkpoint, of_best
 from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
@@ -154,28 +154,23 @@ class MarksCheckpoints:
     def _save_checkpoint(self, model: Any, metrics: Any = None) -> None:
         trainer: Any = self
         metrics = of_best(metrics, trainer.args.metric_for_best_model)
+        step, world_size = trainer.state.global_step, max(1, trainer.args.world_size)
+        folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+        if trainer.is_world_process_zero():
+            shutil.rmtree(folder, ignore_errors=True)  # of a run before, whose optimizer or samples would stay
+        barrier(world_size)
         super()._save_checkpoint(model, metrics)  # type: ignore[misc]  # Trainer comes next in the method order
-        output_dir, step = Path(trainer.args.output_dir), trainer.state.global_step
-        self.save_beside(output_dir / f"checkpoint-{step}")
-        barrier(max(1, trainer.args.world_size))
+        self.save_beside(folder)
+        barrier(world_size)
         if trainer.is_world_process_zero():
             if self.trained_with is not None:
-                write_trained_with(output_dir / f"checkpoint-{step}", self.trained_with)
+                write_trained_with(folder, self.trained_with)
             shared = {"step": step, "seed": trainer.args.seed, "topology": Topology.of(trainer.args).state()}
-            write_marker(output_dir / f"checkpoint-{step}", {**shared, **self.marker_state()})
-            drop_old_checkpoints(output_dir, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
+            write_marker(folder, {**shared, **self.marker_state()})
+            drop_old_checkpoints(folder.parent, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
 
     def _rotate_checkpoints(self, *args: Any, **kwargs: Any) -> None:
         """Left to `_save_checkpoint`."""
-
-
-def train_or_load(trainer: Any, checkpoint: Path | None, is_finished: bool) -> None:
-    """Train, going on at `checkpoint` if there is one; a finished run's weights are loaded from it instead."""
-    if checkpoint and is_finished:
-        load_trained(trainer, checkpoint)
-        return
-    with failures_in_log():
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
 
 def load_trained(trainer: Any, checkpoint: Path) -> None:

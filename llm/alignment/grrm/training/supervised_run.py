@@ -31,19 +31,19 @@ from grrm.parallel.lifeline import watch_peers
 from grrm.startup import freeze_gc
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog
-from grrm.training.callbacks import quiet_paddlenlp
+from grrm.training.callbacks import failures_in_log, quiet_paddlenlp
 from grrm.training.checkpoints import (
     MARKER,
     check_resumable,
     claim_output_dir,
     hold_output_dir,
     is_finished_run,
+    load_trained,
     mark_finished,
     read_marker,
     resume_point,
     save_final,
     start_over,
-    train_or_load,
 )
 from grrm.training.model_setup import check_same_tokens, weights_dtype
 
@@ -117,7 +117,11 @@ class StageRun:
     def train_rest(self, trainer: Any, *, is_trained: bool) -> None:
         """Train what is left to train; what is trained already is loaded."""
         freeze_gc()
-        train_or_load(trainer, self.checkpoint, is_finished=is_trained)
+        if self.checkpoint and is_trained:
+            load_trained(trainer, self.checkpoint)
+            return
+        with failures_in_log():
+            trainer.train(resume_from_checkpoint=str(self.checkpoint) if self.checkpoint else None)
 
     def end(self, trainer: Any) -> None:
         """Mark the run as finished, whose model is saved, and let the other processes go."""
