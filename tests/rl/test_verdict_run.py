@@ -96,7 +96,9 @@ def test_a_run_that_saves_no_checkpoint_is_finished_too_and_more_steps_start_it_
 ) -> None:
     for _ in range(2):
         train(arguments(world, tmp_path, held_out="0", max_steps="1", save_strategy="no"))
-    assert capfd.readouterr().err.count("finished: ") == 1
+    said = capfd.readouterr().err
+    assert said.count("finished: ") == 1
+    assert "is left as it is; raise max_steps to train it anew, as there is no checkpoint, set overwrite" in said
     train(arguments(world, tmp_path, held_out="0", save_strategy="no"))
     assert "finished: " not in capfd.readouterr().err
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2]

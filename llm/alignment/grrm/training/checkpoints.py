@@ -241,10 +241,11 @@ def is_finished_run(args: TrainingArguments, config: StageConfig, further: Calla
         return False
     if args.process_index == 0:
         remedy = "change early_stopping" if has_stopped else "raise max_steps"
+        remedy += " to go on" if last_complete_checkpoint(folder) else " to train it anew, as there is no checkpoint"
         but = f" (its {', '.join(changed)} had other values)" if changed else ""
         said = (
             f"finished: '{folder}' has the model of step {state['step']}, the last of this run{but}, and is left as it "
-            f"is; {remedy} to go on, set overwrite_output_dir to start over, or name another output_dir"
+            f"is; {remedy}, set overwrite_output_dir to start over, or name another output_dir"
         )
         print(said, *further(), sep="\n", file=sys.stderr, flush=True)
     return True
