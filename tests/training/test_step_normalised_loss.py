@@ -22,7 +22,7 @@ from grrm.dpo import run as dpo_run
 from grrm.reward_model import run as reward_run
 from grrm.sft import run as sft_run
 from grrm.sft.trainer import SftTrainer
-from grrm.training.step_normalised_loss import OF_STEP, StepDataLoader
+from grrm.training.step_normalised_loss import OF_STEP, SeededBatches, StepDataLoader
 
 N_ROWS = 14  # in micro-batches of 4, the last has 2
 RATE = 10.0
@@ -245,3 +245,9 @@ def test_a_step_counts_each_of_its_micro_batches_once(train: Train, monkeypatch:
     monkeypatch.setattr(SftTrainer, "count", lambda trainer, inputs: counted.append(inputs) or count(trainer, inputs))
     train("counted", gradient_accumulation_steps="4", per_device_train_batch_size="4")
     assert len(counted) == 4
+
+
+def test_an_epoch_behind_the_largest_seed_has_an_order_too() -> None:
+    batches = SeededBatches(range(4), 2, num_replicas=1, rank=0, shuffle=True, seed=2**32 - 1)
+    batches.set_epoch(1)
+    assert sorted(index for batch in batches for index in batch) == [0, 1, 2, 3]

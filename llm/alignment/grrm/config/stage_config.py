@@ -66,7 +66,8 @@ class RLConfig(
     """Every setting of an RL run."""
 
     support: ClassVar[Mapping[str, Support]] = {
-        "val_size": refused("held-out prompts come from eval_datasets or held_out; remove the key")
+        "val_size": refused("held-out prompts come from eval_datasets or held_out; remove the key"),
+        "ignore_data_skip": refused("a rollout's prompts follow from its number; remove the key"),
     }
 
 

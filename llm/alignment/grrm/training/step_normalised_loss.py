@@ -122,4 +122,4 @@ class SeededBatches(DistributedBatchSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the order of an epoch, from 0."""
-        super().set_epoch(self._seed + epoch)
+        super().set_epoch((self._seed + epoch) % 2**32)  # NumPy takes no other
