@@ -202,7 +202,8 @@ def test_loss_is_the_mean_over_response_tokens_of_all_rows(world: TinyWorld, tmp
     batch = SftCollator(0)(items)
     tokens = {"tokens": float(len(logprobs))}
     assert SftTrainer.count(SimpleNamespace(), batch) == tokens
-    logprobs_N = SftTrainer.outputs(SimpleNamespace(model=model), model, batch)
+    trainer = SimpleNamespace(model=model, model_inputs=partial(SftTrainer.model_inputs, None))
+    logprobs_N = SftTrainer.outputs(trainer, model, batch)
     loss = SftTrainer.loss_share(SimpleNamespace(), logprobs_N, batch, tokens)
     assert float(loss) == pytest.approx(-np.mean(logprobs), rel=1e-4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from grrm.algorithms.advantages import ADVANTAGE_RULES
 from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray
-from grrm.algorithms.advantages.moments import RunningMoments, batch_advantages, length_neutral, normalized_rewards
+from grrm.algorithms.advantages.moments import RunningMoments, length_neutral, normalize_advantages
 from grrm.config import RLConfig
 from grrm.rl.records import ModelOutputs, Row, Scored
 
@@ -40,8 +41,11 @@ def group_advantages(
     )
     if config.length_neutral_rewards:
         inputs = length_neutral(inputs)
-    inputs = normalized_rewards(inputs, moments)
-    return inputs, batch_advantages(inputs, ADVANTAGE_RULES[config.advantage_rule], config.normalize_advantage)
+    if moments is not None:
+        moments.update(inputs.rewards_R)
+        inputs = replace(inputs, rewards_R=moments.normalize(inputs.rewards_R))
+    advantages_RT = ADVANTAGE_RULES[config.advantage_rule](inputs)
+    return inputs, normalize_advantages(advantages_RT, inputs.valid_RT) if config.normalize_advantage else advantages_RT
 
 
 def advantage_inputs(groups: Sequence[Scored], **settings: Any) -> AdvantageInputs:

@@ -71,11 +71,11 @@ class SftTrainer(SupervisedTrainer, PipelineSteps, Trainer):
 
     def model_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs without those of the loss."""
-        return _model_inputs(inputs)
+        return {name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")}
 
     def outputs(self, model: Any, inputs: Mapping[str, Any]) -> paddle.Tensor:
         """Log-probabilities of the labels, [N]."""
-        output = model(**_model_inputs(inputs))
+        output = model(**self.model_inputs(inputs))
         return _logprobs(self.model, inputs["labels_N"], output.hidden_NH)
 
     def loss_share(self, outputs: paddle.Tensor, inputs: Mapping[str, Any], denominators: Counts) -> paddle.Tensor:
@@ -121,10 +121,6 @@ class SftTrainer(SupervisedTrainer, PipelineSteps, Trainer):
                 losses[number] = RowLoss(-float(of_row.sum()), -float(of_row[decisive].sum()))
         self.model.train()
         return [losses[number] for number in range(len(items))]
-
-
-def _model_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in inputs.items() if name not in ("labels_N", "weights_N")}
 
 
 def _logprobs(model: Any, labels_N: paddle.Tensor, hidden_NH: paddle.Tensor) -> paddle.Tensor:

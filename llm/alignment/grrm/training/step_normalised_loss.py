@@ -101,15 +101,11 @@ class StepNormalisedLoss(ABC):
 
     def compute_loss(self, model: Any, inputs: dict[str, Any]) -> paddle.Tensor:
         """The share of this micro-batch, times the numbers that Trainer's means divide by."""
-        outputs = self.outputs(model, inputs)
-        with paddle.amp.auto_cast(enable=False):
-            return self.loss_share(outputs, inputs, self._denominators) * self.parts_of_step
-
-    @property
-    def parts_of_step(self) -> int:
-        """Micro-batches of an optimizer step over all data ranks."""
         trainer: Any = self
-        return int(trainer.args.gradient_accumulation_steps) * DataRanks.of(trainer.args).size
+        outputs, n_parts = self.outputs(model, inputs), trainer.args.gradient_accumulation_steps
+        with paddle.amp.auto_cast(enable=False):
+            share = self.loss_share(outputs, inputs, self._denominators)
+            return share * (n_parts * DataRanks.of(trainer.args).size)
 
 
 class SeededBatches(DistributedBatchSampler):

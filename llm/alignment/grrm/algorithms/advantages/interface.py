@@ -28,7 +28,7 @@ class AdvantageInputs:
     gamma: discount per token; only rules with the trait `per_token` accept another value than 1.
     values_RT: the critic's value of the state before each token, or None without a critic.
     gae_lambda: how far rewards reach back beyond the values, from 0 to 1; only gae reads it.
-    clip_range_score: rules clip rewards to plus or minus this, behind `length_neutral` and `normalized_rewards`; None
+    clip_range_score: rules clip rewards to plus or minus this, behind `length_neutral` and `RunningMoments`; None
         leaves them alone.
     severities_RT: weight of the error span that each token is in, 0 outside of spans, or None where no judge marks
         errors; only rules with the trait `needs_spans` read it.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grrm.algorithms.advantages.interface import AdvantageInputs, AdvantageRule, FloatArray, sum_rows
+from grrm.algorithms.advantages.interface import AdvantageInputs, FloatArray, sum_rows
 
 EPSILON = 1e-8
 
@@ -120,14 +120,6 @@ class RunningMoments:
         self.mean, self.var, self.count = float(state["mean"]), float(state["var"]), int(state["count"])
 
 
-def normalized_rewards(inputs: AdvantageInputs, moments: RunningMoments | None) -> AdvantageInputs:
-    """`inputs` with rewards normalised by the `moments` of all rewards of the run, updated with these first."""
-    if moments is None:
-        return inputs
-    moments.update(inputs.rewards_R)
-    return replace(inputs, rewards_R=moments.normalize(inputs.rewards_R))
-
-
 def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
     """`inputs` with rewards that do not depend on length: ``r - b (z - group mean of z)``, z the log of the tokens.
 
@@ -158,12 +150,6 @@ def length_neutral(inputs: AdvantageInputs) -> AdvantageInputs:
         return inputs
     slope = math.fsum(judged.deviation_R[differs_R] * z_R[differs_R]) / spread
     return replace(inputs, rewards_R=np.where(differs_R, rewards_R - slope * z_R, rewards_R))
-
-
-def batch_advantages(inputs: AdvantageInputs, rule: AdvantageRule, normalize: bool) -> FloatArray:
-    """The `rule`'s advantages [R, T]; with `normalize` they are normalised over the batch."""
-    advantages_RT = rule(inputs)
-    return normalize_advantages(advantages_RT, inputs.valid_RT) if normalize else advantages_RT
 
 
 def normalize_advantages(advantages_RT: FloatArray, mask_RT: npt.NDArray[Any]) -> FloatArray:
