@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import io
 import json
 import os
@@ -175,6 +176,8 @@ def test_plan_counts_prompts_that_are_there(tmp_path, monkeypatch):
     text = out.getvalue()
     assert "70  (before over-long ones are left out)" in text
     assert "4  (2 epochs)" in text
+    Path("rl.jsonl.gz").write_bytes(gzip.compress(Path("rl.jsonl").read_bytes()))
+    assert count_rows("rl.jsonl.gz") == 70
     assert count_rows("nowhere.jsonl") is None
 
 

@@ -215,7 +215,7 @@ def test_a_step_with_recomputation_or_in_sixteen_bits_has_a_finite_loss(write_ro
     ("changes", "sentence"),
     [
         ({"num_train_epochs": "0.1", "max_steps": "-1"}, "are not one optimizer step"),
-        ({"val_size": "40", "evaluation_strategy": "steps"}, "val_size 40 of 8 rows leaves none to train on"),
+        ({"val_size": "40", "evaluation_strategy": "steps"}, "holding out 40 of 8 rows and all that share their"),
         ({"max_length": "10"}, "has no usable row (8 x longer than max_length = 10 tokens)"),
         ({"score_key": "gold"}, "gold is not among "),
         ({"mt_key": "texts"}, "has neither prompt, chosen, rejected nor src_text, src_lang, trg_lang, texts, scores"),

@@ -22,6 +22,7 @@ from grrm.config.stages import STAGES, Stage
 from grrm.config.workload import Workload
 from grrm.data.held_out import held_out_count
 from grrm.data.layouts.arrow_files import open_parquet
+from grrm.data.layouts.text_files import lines_of
 
 Supervised = SFTConfig | RewardModelConfig | DPOConfig
 Row = tuple[str, str, str]  # name, value, what it follows from
@@ -115,13 +116,12 @@ def _as_text(rows: Sequence[tuple[str, object, str]]) -> list[Row]:
 
 
 def count_rows(path: str) -> int | None:
-    """Rows of a parquet file, or non-empty lines of another; None where there is no such file."""
+    """Rows of a parquet file, or non-empty lines of another, decompressed; None where there is no such file."""
     if not Path(path).is_file():
         return None
     if path.endswith(".parquet"):
         return int(open_parquet(Path(path)).metadata.num_rows)
-    with open(path, "rb") as lines:
-        return sum(1 for line in lines if line.strip())
+    return sum(1 for _, line in lines_of(Path(path)) if line.strip())
 
 
 def fewest_devices(path: str, overrides: Sequence[str] = ()) -> int:

@@ -101,6 +101,7 @@ def held_out_split(
         held.update(members[number])
     if len(held) == len(items):
         raise UserError(
-            f"val_size {val_size:g} of {len(items)} rows leaves none to train on: lower it or give eval_datasets"
+            f"holding out {n_held_out} of {len(items)} rows and all that share their prompts leaves none to train on: "
+            "hold out fewer or give eval_datasets"
         )
     return [item for index, item in enumerate(items) if index not in held], [items[index] for index in sorted(held)]
