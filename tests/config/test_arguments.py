@@ -162,6 +162,8 @@ def test_unknown_key_names_the_nearest_known_one(run):
         ({"dual_clip_ratio": 0.5}, "dual_clip_ratio is 0.5; it must be above 1"),
         ({"logging_steps": 0}, "logging_steps is 0; it must be at least 1"),
         ({"seed": -1}, "seed is -1; it must be at least 0"),
+        ({"rollout_n": 1e308}, "it must be at least 1 and at most 1000000"),
+        ({"num_train_epochs": 1e308}, "num_train_epochs is 1e+308; it must be at least 0 and at most 1000000, or -1"),
         ({"seed": 2**32}, "seed is 4294967296; it must be at least 0 and at most 4294967295"),
         ({"learning_rate": 10**400}, "0; give a number"),
         ({"max_steps": 0}, "max_steps is 0; it must be at least 1 and at most 1000000000, or -1"),

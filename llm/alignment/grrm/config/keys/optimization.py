@@ -16,7 +16,7 @@ class LengthConfig(Section):
     max_steps: int = key(
         -1, "optimizer steps; -1 leaves the length to num_train_epochs", unit="steps", ge=1, le=10**9, also=(-1,)
     )
-    num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs", ge=0, also=(-1,))
+    num_train_epochs: float = key(1.0, "passes over the training rows", unit="epochs", ge=0, le=10**6, also=(-1,))
     per_device_train_batch_size: int = key(8, "rows per micro-batch on one rank", unit="rows", ge=1, le=10**6)
     gradient_accumulation_steps: int = key(1, "micro-batches per optimizer step; derived in RL", ge=1, le=10**6)
     dataloader_drop_last: bool = key(False, "drop the last incomplete batch of an epoch")

@@ -53,7 +53,7 @@ class RolloutConfig(Section):
 
     title: ClassVar[str] = "Rollouts"
 
-    rollout_n: int = key(1, "samples per prompt", unit="samples", ge=1, aliases=("num_return_sequences",))
+    rollout_n: int = key(1, "samples per prompt", unit="samples", ge=1, le=10**6, aliases=("num_return_sequences",))
     max_prompt_len: int = key(
         4096, "maximum prompt length; longer prompts are skipped and counted", unit="tokens", ge=1, le=10**7
     )
