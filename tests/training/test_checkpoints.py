@@ -94,7 +94,9 @@ def test_a_folder_has_one_run_at_a_time_until_its_process_ends(tmp_path, monkeyp
         with pytest.raises(UserError, match="another run writes to output_dir"):
             hold_output_dir(tmp_path)
         other.kill()
+    (tmp_path / ".saving-x").mkdir()  # as a run leaves it that is killed at its end
     hold_output_dir(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ from grrm.training.topology import AnyLayoutHandler, Topology, check_topology
 
 MARKER = "grrm_state.json"
 _LOCK_WAIT_S = 10.0  # for the processes of a run that was killed
+_UNFINISHED = ".saving-"  # begins the names of folders
 
 
 def claim_output_dir(directory: str | Path, world_size: int = 1) -> None:
@@ -52,6 +53,7 @@ def claim_output_dir(directory: str | Path, world_size: int = 1) -> None:
 def hold_output_dir(directory: str | Path) -> None:
     """Keep other runs from the folder until this process ends: called by one process of a run.
 
+    What a run that was killed has left of a model it was saving goes.
     Raises UserError where another run has it. A file system without locks keeps nobody out.
     """
     # Not closed: the end of the process does that, and frees the lock.
@@ -59,6 +61,8 @@ def hold_output_dir(directory: str | Path) -> None:
     while True:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process alone: its forks do not hold it
+            for unfinished in Path(directory).glob(f"{_UNFINISHED}*"):
+                shutil.rmtree(unfinished, ignore_errors=True)
             return
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -201,7 +205,7 @@ def save_final(
     model = joined_stages(without_adapters(trainer.model))
     weights = gathered_weights(getattr(model, "backbone", model))  # of a reward model, what is divided
     if trainer.is_world_process_zero():
-        with tempfile.TemporaryDirectory(prefix=".saving-", dir=directory) as unfinished:
+        with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=directory) as unfinished:
             trainer.tokenizer.save_pretrained(unfinished)
             save_model(model, unfinished, weights)
             if trained_with is not None:
