@@ -283,6 +283,7 @@ def test_a_value_of_the_wrong_type_or_range_is_one_sentence(run, changes, messag
         ({"use_async_save": True}, "use_async_save: True is not supported"),
         ({"unified_checkpoint_config": "async_save"}, "unified_checkpoint_config async_save is not supported"),
         ({"unified_checkpoint_config": "ignore_merge_optimizer"}, "remove it, or set unified_checkpoint: false"),
+        ({"save_sharding_stage1_model_include_freeze_params": True}, "is not supported: PaddleNLP does not read it"),
         ({"ignore_data_skip": True}, "a rollout's prompts follow from its number; remove the key"),
         ({"ignore_load_lr_and_optim": True}, "ignore_load_lr_and_optim: True is not supported"),
     ],

@@ -81,7 +81,9 @@ class CheckpointConfig(Section):
     save_sharded_model: bool = key(False, "with sharding stage1, save each rank's shard of the model", by=TRAINER)
     load_sharded_model: bool = key(False, "resume from checkpoints saved that way", by=TRAINER)
     save_sharding_stage1_model_include_freeze_params: bool | None = key(
-        False, "with save_sharded_model, save frozen weights as well", by=TRAINER
+        False,
+        "with save_sharded_model, save frozen weights as well",
+        by=refused("PaddleNLP does not read it; remove the key", None),
     )
     ordered_save_group_size: int = key(
         0, "ranks that save concurrently; 0 for all", by=refused("PaddleNLP fails at its first save; remove the key")
