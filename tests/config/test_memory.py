@@ -49,6 +49,14 @@ def test_shapes_of_qwen25_have_the_published_number_of_weights(name, numbers):
     assert model_shape(name).numbers() == numbers
 
 
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_moments_of_sixteen_bits_are_those_of_weights_of_sixteen_bits(level):
+    """Beside these a float32 copy; PaddleNLP's optimizer has float32 moments for float32 weights."""
+    words = ["--optim", "adamw_16bit_moment", "--fp16_opt_level", level]
+    (states,) = (note for name, _, note in plan_of_file(GRPO, Machine(8), words) if name.strip() == "optimizer states")
+    assert states.startswith("8 bytes")
+
+
 def test_adapters_of_lora_have_the_published_number_of_weights_and_are_all_that_is_trained():
     config = prepare(RLConfig, GRPO, ["--lora", "true"], Launch("cpu", 8), check_machine=False).config
     shape, work = model_shape("Qwen2.5-7B"), Workload.of(config, 1)

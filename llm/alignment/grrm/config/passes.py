@@ -40,11 +40,11 @@ class Formats:
     def of(cls, config: StageConfig) -> Formats:
         """As Trainer trains: on a CPU all is float32; O2 has weights in 16 bits and a float32 copy to update."""
         device = config.device or "gpu"
-        moments = 4 if config.optim == "adamw_16bit_moment" else 8
         if device == "cpu" or not (config.bf16 or config.fp16):
-            return cls(device, 4, 4, 4, moments, bool(config.bf16))
+            return cls(device, 4, 4, 4, 8, bool(config.bf16))
         if config.fp16_opt_level != "O2":
-            return cls(device, 4, 2, 4, moments)
+            return cls(device, 4, 2, 4, 8)
+        moments = 4 if config.optim == "adamw_16bit_moment" else 8  # which has float32 ones for float32 weights
         return cls(device, 2, 2, 4 if config.amp_master_grad else 2, moments + 4)
 
 
