@@ -49,6 +49,13 @@ def test_shapes_of_qwen25_have_the_published_number_of_weights(name, numbers):
     assert model_shape(name).numbers() == numbers
 
 
+@pytest.mark.parametrize(("name", "rows"), [("ppo_grrm_argument.yaml", 64), ("grpo_grrm_argument.yaml", 8)])
+def test_scoring_is_planned_for_the_values_of_a_critic_too(name, rows):
+    words = ["--per_device_value_batch_size", "64"]
+    (note,) = (note for part, _, note in plan_of_file(str(FOLDER / name), Machine(8), words) if part == "  scoring")
+    assert note == f"{rows * 5_376:,} tokens"
+
+
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_moments_of_sixteen_bits_are_those_of_weights_of_sixteen_bits(level):
     """Beside these a float32 copy; PaddleNLP's optimizer has float32 moments for float32 weights."""

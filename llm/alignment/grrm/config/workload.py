@@ -137,7 +137,8 @@ class Workload:
     @classmethod
     def _of_rl(cls, config: RLConfig, rows: int) -> Workload:
         positions = config.max_prompt_len + config.max_dec_len
-        scoring = max(config.per_device_logprob_batch_size, 0)
+        has_critic = ADVANTAGE_RULES[config.advantage_rule].needs_critic
+        scoring = max(config.per_device_logprob_batch_size, config.per_device_value_batch_size * has_critic)
         budget = config.max_tokens_per_micro_batch
         return cls(
             tokens=budget or rows * positions,
@@ -147,7 +148,7 @@ class Workload:
             sequences=config.rollout_max_num_seqs if config.rollout_backend == "paddle" else 0,
             positions=positions,
             has_reference=bool(config.kl_coeff or config.kl_loss_coeff),
-            has_critic=ADVANTAGE_RULES[config.advantage_rule].needs_critic,
+            has_critic=has_critic,
             critic_recompute=config.critic_recompute_granularity if config.critic_recompute else "",
             frozen_layers=config.frozen_layers,
             judges=judge_models(config),
