@@ -49,6 +49,13 @@ def test_shapes_of_qwen25_have_the_published_number_of_weights(name, numbers):
     assert model_shape(name).numbers() == numbers
 
 
+def test_a_supervised_plan_has_the_pass_of_an_evaluation():
+    words = ["--per_device_train_batch_size", "1", "--per_device_eval_batch_size", "64", "--max_length", "12000"]
+    assert "while scoring" not in values("sft_argument.yaml", Machine(8), *words)
+    evaluated = values("sft_argument.yaml", Machine(8), *words, "--evaluation_strategy", "steps", "--val_size", "0.1")
+    assert in_gib(evaluated["while scoring"]) > in_gib(evaluated["while updating"])
+
+
 @pytest.mark.parametrize(("name", "rows"), [("ppo_grrm_argument.yaml", 64), ("grpo_grrm_argument.yaml", 8)])
 def test_scoring_is_planned_for_the_values_of_a_critic_too(name, rows):
     words = ["--per_device_value_batch_size", "64"]

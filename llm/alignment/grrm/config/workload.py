@@ -83,8 +83,9 @@ class Workload:
     """Upper bounds, as if every row were as long as the file allows.
 
     `tokens` of a micro-batch in rows of up to `longest`, of which `scored` meet the output layer; `scored_only` are
-    those of a pass without gradient. Rollouts hold `sequences` of up to `positions` tokens; none where that is 0.
-    `judges` have their models on the same device. A critic has a backbone like the policy's, all of which is trained.
+    those of a pass without gradient, as in an evaluation. Rollouts hold `sequences` of up to `positions` tokens; none
+    where that is 0. `judges` have their models on the same device. A critic has a backbone like the policy's, all of
+    which is trained.
     """
 
     tokens: int
@@ -109,6 +110,8 @@ class Workload:
     def of(cls, config: StageConfig, rows: int) -> Workload:
         """The work of a micro-batch of so many rows in the stage that `config` is of."""
         work = cls._of_stage(config, rows)
+        if isinstance(config, SFTConfig | DPOConfig | RewardModelConfig) and config.evaluation_strategy != "no":
+            work = replace(work, scored_only=work.tokens // rows * config.per_device_eval_batch_size)
         if not config.lora:
             return work
         targets = tuple(name.removesuffix("_proj") for name in config.lora_target_modules)
