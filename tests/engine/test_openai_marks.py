@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
@@ -177,3 +178,11 @@ def test_servers_that_have_gone_are_not_waited_for_again_and_are_asked_when_they
         (reply,) = generator.generate_text(["a"], temperature=0.0, max_new_tokens=5)
         ends.append((reply.finish_reason, len(server.requests) > n_before))
     assert ends == [("stop", True), ("unreachable", True), ("unreachable", False), ("stop", True)]
+
+
+def test_servers_that_say_nothing_are_waited_for_once():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = FAST | {"unanswered": "mark", "required_within_s": 0.2, "connect_timeout_s": 0.2, "deadline_s": 0.6}
+        generator = OpenAITextGenerator([f"http://127.0.0.1:{silent.getsockname()[1]}"], "m", **settings)
+        replies = [generator.generate_text(["a"], temperature=0.0, max_new_tokens=5)[0] for _ in range(3)]
+    assert [reply.finish_reason for reply in replies] == ["timeout", "unreachable", "unreachable"]

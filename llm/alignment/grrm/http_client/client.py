@@ -140,9 +140,9 @@ class HttpClient:
             time.sleep(PROBE_INTERVAL_S)
 
     def takes_requests(self) -> bool:
-        """Return False where every server says that it is busy or away."""
+        """Return False where every server says that it is busy or away, or says nothing."""
         errors = (self._probed(url, time.monotonic() + self.exchange.connect_timeout_s) for url in self.pool.urls)
-        return any(error is None or error.failure is not Failure.AWAY for error in errors)
+        return any(error is None or error.failure not in (Failure.AWAY, Failure.LATE) for error in errors)
 
     def _probed(self, url: str, deadline: float) -> ExchangeError | None:
         try:
