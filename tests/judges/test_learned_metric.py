@@ -18,6 +18,7 @@ from grrm.judges.metric_worker import METRIC_KINDS
 from grrm.judges.registry import open_judge, spec_of
 from grrm.judges.sources import read_sources
 from grrm.judges.spec import Process
+from grrm.rewards import worker
 from grrm_reward_server.hosting import build_hosted_judge
 from grrm_reward_server.settings import Settings
 
@@ -102,6 +103,21 @@ def test_a_process_that_is_killed_between_calls_is_started_again(judge):
     os.kill(pid_of(comet), signal.SIGKILL)
     comet.worker._process._popen.wait(120)
     assert comet.judge([with_reference(["one"])])[0].scores == (3.0,)
+
+
+def test_a_process_that_dies_again_and_again_does_not_load_its_model_for_every_call(judge, monkeypatch, caplog):
+    comet, starts = judge(), []
+    monkeypatch.setattr(worker, "_Process", lambda command, start=worker._Process: starts.append(1) or start(command))
+    for _ in range(4):
+        (verdict,) = comet.judge([with_reference(["one", "DIE"])])
+        assert verdict.statuses == (Status.JUDGE_UNREACHABLE,) * 2
+    assert len(starts) == 1
+    assert "it failed 2 times in a row and rests for 60 s" in caplog.text
+    comet.worker._rests_until = 0.0
+    for _ in range(2):
+        assert comet.judge([with_reference(["one"])])[0].scores == (3.0,)
+        comet.judge([with_reference(["DIE"])])
+    assert len(starts) == 3
 
 
 def test_a_number_that_is_none_is_no_score(judge):

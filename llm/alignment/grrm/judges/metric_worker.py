@@ -15,6 +15,7 @@ from grrm.errors import UserError
 from grrm.http_client.exchange import clean_text
 from grrm.rewards.worker import Worker, WorkerFailure
 
+REST_S = 60.0
 PROGRAM = Path(__file__).parent / "programs" / "metric_program.py"
 Row = tuple[str, str, "str | None"]  # source, translation, reference
 
@@ -86,7 +87,8 @@ def install_command(name: str, folder: Path) -> str:
 class MetricWorker(Worker):
     """The process of one metric.
 
-    The constructor raises UserError for a missing environment, and for a metric without a model.
+    After a failure it is started again at once, after further ones in a row when it has rested 1, 3, 7 … times REST_S:
+    each start loads the model. The constructor raises UserError for a missing environment or model.
     """
 
     def __init__(self, name: str, environment: Path, model: str | None = None, batch_size: int = 16) -> None:
@@ -99,6 +101,7 @@ class MetricWorker(Worker):
             raise UserError(f"{self.kind.title} needs a model: {self.kind.model_remedy}")
         # Isolated, so that neither our packages nor the user's PYTHONPATH are seen there.
         super().__init__([str(interpreter.absolute()), "-I", str(PROGRAM), name, str(self.model), str(batch_size)])
+        self._n_failed, self._rests_until = 0, 0.0
 
     @property
     def how_to_install(self) -> str:
@@ -107,11 +110,24 @@ class MetricWorker(Worker):
 
     def score(self, rows: Sequence[Row], deadline_s: float) -> list[float]:
         """One value of the metric per row, order kept, NaN included. Raises WorkerFailure."""
-        until = time.monotonic() + deadline_s
-        self.start(deadline_s)
+        now = time.monotonic()
+        if self._process is None and now < self._rests_until:
+            cause = f"it failed {self._n_failed} times in a row and rests for {self._rests_until - now:.0f} s"
+            raise WorkerFailure(cause)
+        try:
+            scores = self._scores(rows, now + deadline_s)
+        except WorkerFailure:
+            if self._process is None:
+                self._rests_until = time.monotonic() + REST_S * (2.0**self._n_failed - 1)
+                self._n_failed += 1
+            raise
+        self._n_failed = 0
+        return scores
+
+    def _scores(self, rows: Sequence[Row], until: float) -> list[float]:
+        self.start(until - time.monotonic())
         clean = [[None if text is None else clean_text(text) for text in row] for row in rows]
-        answer = self.ask({"rows": clean}, until - time.monotonic())
-        scores = answer.get("scores")
+        scores = self.ask({"rows": clean}, until - time.monotonic()).get("scores")
         if isinstance(scores, list) and len(scores) == len(rows):
             return [float(score) for score in scores]
         self.close()
