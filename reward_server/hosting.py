@@ -103,8 +103,7 @@ def build_hosted_judges(settings: Settings) -> list[HostedJudge]:
     named = settings.named_judges()
     for judge_settings in named.values():
         check_model_settings(judge_settings)  # of all, before the first is opened
-    hosted = {name: build_hosted_judge(judge_settings) for name, judge_settings in named.items()}
-    return [replace(judge, title=name) if len(hosted) > 1 else judge for name, judge in hosted.items()]
+    return [replace(build_hosted_judge(judge_settings), title=name) for name, judge_settings in named.items()]
 
 
 def build_hosted_judge(settings: Settings) -> HostedJudge:

@@ -129,10 +129,12 @@ class Settings(HttpSettings):
     def named_judges(self) -> dict[str, Settings]:
         """The settings of every judge by its name, the default one first: that of `judge`, else the first of `judges`.
 
-        Raises UserError where two have the same name.
+        Raises UserError where two have the same name, and for settings of a judge beside `judges` without `judge`.
         """
         named = {name: Settings.model_validate(values) for name, values in self.judges.items()}
-        if named and not self.model_fields_set & {*JUDGE_KEYS}:
+        if named and "judge" not in self.model_fields_set:
+            if own := sorted(self.model_fields_set & {*JUDGE_KEYS}):
+                raise UserError(f"setting {own[0]!r} beside 'judges' is that of no judge: move it to those it is for")
             return named
         if self.judge in named:
             raise UserError(f"two judges are called {self.judge!r}: give the one in 'judges' another name")

@@ -82,6 +82,10 @@ def test_settings_name_judges_and_the_default_one_comes_first():
     assert list(beside.named_judges()) == ["consensus", "b"]
     assert [one.name for one in build_hosted_judges(beside)] == ["consensus", "b"]
     assert list(Settings().named_judges()) == ["chrf"]
+    assert [one.name for one in build_hosted_judges(Settings(judges={"quick": {"judge": "chrf"}}))] == ["quick"]
+    assert [one.name for one in build_hosted_judges(Settings(judge="text_metric"))] == ["text_metric"]
+    with pytest.raises(UserError, match="setting 'gates' beside 'judges' is that of no judge"):
+        Settings(judges={"a": {}}, gates={"copy": None}).named_judges()
     with pytest.raises(UserError, match="two judges are called 'bleu'"):
         Settings(judge="bleu", judges={"bleu": {"judge": "chrf"}}).named_judges()
 
