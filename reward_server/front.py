@@ -11,6 +11,7 @@ client sends more before it has its answer, the connection ends with the answers
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import resource
 import socket
@@ -33,6 +34,7 @@ from .problems import RequestProblem
 from .settings import HttpSettings
 from .tls import TlsSocket, server_context
 
+logger = logging.getLogger(__name__)
 SPARE_THREADS = 4  # beyond the scoring requests, for probes and refusals
 RECEIVE_BYTES = 2**16  # waitress's default is 8 KiB: fifty turns of its loop for a trainer's request
 IDLE_S = 120.0  # to send another request, or to take another part of an answer
@@ -48,6 +50,7 @@ class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
     def execute(self) -> None:
         error = self.request.error
         self.channel.server.app.metrics.add("grrm_requests_total", route="other", code=str(error.code))
+        logger.warning("refused by its header: %d %s", error.code, error.reason)
         code = "invalid_api_key" if error.code == 401 else None
         body = self.channel.server.app.error_body(RequestProblem(error.code, error.body, code=code))
         self.status = f"{error.code} {error.reason}"

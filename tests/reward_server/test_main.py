@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -75,7 +76,8 @@ def test_port_in_use_is_one_sentence_and_exit_2(server):
 
 def test_token_is_asked_for_and_the_server_stops_on_sigterm(tmp_path):
     (tmp_path / "token").write_text("s3cret\n")
-    with reward_server("--host", "0.0.0.0", "--token-file", str(tmp_path / "token")) as (process, url):
+    options = ("--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
+    with reward_server(*options, stderr=subprocess.PIPE) as (process, url):
         address = url.replace("0.0.0.0", "127.0.0.1")
         assert requests.get(f"{address}/healthz", timeout=120).status_code == 200
         assert requests.post(f"{address}/v1/score", json=BODY, timeout=120).status_code == 401
@@ -83,6 +85,7 @@ def test_token_is_asked_for_and_the_server_stops_on_sigterm(tmp_path):
         assert requests.post(f"{address}/v1/score", json=BODY, headers=headers, timeout=120).status_code == 200
         process.terminate()
         assert process.wait(120) == 0
+        assert process.stderr.read().count("refused by its header: 401 Unauthorized\n") == 1
 
 
 def test_no_module_beside_the_script_hides_one_of_the_standard_library():
