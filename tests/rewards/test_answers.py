@@ -50,6 +50,8 @@ def test_the_answer_is_what_is_marked_last(solution, answer):
         ("gsm8k", "\\boxed{1{,}000}", "1000", True),
         ("gsm8k", "#### \\$1,\\!250", "1250", True),
         ("normalised", "\\boxed{\\dfrac{1}{2}}", "0.5", True),
+        ("normalised", "\\boxed{\\frac{-1}{2}}", "-0.5", True),
+        ("normalised", "\\boxed{-\\frac{-1}{2}}", "-0.5", False),
         ("normalised", "\\boxed{\\text{Paris}.}", "paris", True),
         ("normalised", "Paris", "paris", True),
         ("normalised", "I say\nParis", "paris", False),

@@ -216,7 +216,7 @@ def _is_same(answer: str, truth: str) -> bool:
 
 def _value(text: str) -> Fraction | None:
     plain = re.sub(r"(?<=\d),(?=\d{3}(?:\D|$))", "", text)
-    plain = re.sub(r"\\frac\{(\d+)\}\{(\d+)\}", r"\1/\2", plain)
+    plain = re.sub(r"\\frac\{(-?\d+)\}\{(\d+)\}", r"\1/\2", plain)
     if len(plain) > 64 or not re.fullmatch(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:/\d+)?", plain):
         return None
     try:
