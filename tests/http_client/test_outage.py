@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from grrm.engine.openai_wire import completions_client
 from grrm.engine.rollout_wire import ROLLOUT_APIS
 from grrm.engine.server_engine import ServerEngine
 from grrm.errors import UserError
+from grrm.http_client.client import Call
+from grrm.http_client.exchange import Failure
 from grrm.rewards.client import RewardClient, RewardServerError
 
 OUTAGE_S, DEADLINE_S = 40.0, 60.0
@@ -142,6 +145,16 @@ def test_a_server_that_takes_connections_and_is_slow_to_answer_is_there():
 def test_servers_that_are_not_there_are_named_with_what_happened():
     with refusing_url() as url, pytest.raises(UserError, match=rf"answers \({url}: .*refused.*\): start it or correct"):
         start([url], 0.6)
+
+
+def test_requests_that_do_not_notice_the_deadline_are_waited_for_together(closing):
+    server, answered = closing.enter_context(CompletionsServer(lambda body, number: "")), threading.Event()
+    calls = [Call("q", "/v1/completions", b"{}", lambda *_: answered.wait(60)) for _ in range(5)]
+    began = time.monotonic()
+    answers = completions_client([server.url]).try_all(calls, began + 0.2, lambda error: True)
+    assert time.monotonic() - began < 3.0
+    answered.set()
+    assert {error.failure for error in answers} == {Failure.LATE}
 
 
 def start(urls: list[str], required_within_s: float) -> None:

@@ -200,7 +200,7 @@ class HttpClient:
         self, result: AsyncResult[T], call: Call[T], deadline: float, is_marked: Callable[[NoAnswer], bool]
     ) -> T | NoAnswer:
         try:
-            return result.get(max(deadline - time.monotonic(), 0.0) + GRACE_S)
+            return result.get(max(deadline + GRACE_S - time.monotonic(), 0.0))
         except multiprocessing.TimeoutError:
             cause = f"no answer within the deadline of {self.deadline_s:g} s"
             error = ExchangeError(", ".join(call.servers or self.pool.urls), cause, Failure.LATE)
