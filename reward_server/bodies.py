@@ -16,6 +16,7 @@ from flask import g, request
 from pydantic import BaseModel, ValidationError
 
 from grrm.errors import first_error
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.http_client.exchange import DEADLINE_HEADER
 
 from .problems import RequestProblem
@@ -40,9 +41,10 @@ class BodyLimits:
 
 
 def score_limits(settings: Settings) -> BodyLimits:
-    """The limits of `POST /v1/score`, whose groups have six fields and whose candidates have four."""
-    groups, rows = settings.max_groups, settings.max_rows
-    return BodyLimits(11 * groups + 7 * rows + SPARE, 2 * groups + rows + SPARE, 6 * groups + 4 * rows + SPARE)
+    """The limits of `POST /v1/score`: groups have seven fields, candidates four, and segments of context two."""
+    groups, rows, segments = settings.max_groups, settings.max_rows, MAX_CONTEXT_SEGMENTS * settings.max_groups
+    strings, containers = 12 * groups + 7 * rows + 4 * segments, 3 * groups + rows + segments
+    return BodyLimits(strings + SPARE, containers + SPARE, 7 * groups + 4 * rows + 2 * segments + SPARE)
 
 
 def rows_limits(settings: Settings) -> BodyLimits:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.reward_app import RecordingJudge, group, make_client, rows_body, score_body
 
+from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.judges.sources import mixture_sources
 from grrm_reward_server.bodies import SMALL_BODY_BYTES, BodyLimits, check_structure
 from grrm_reward_server.hosting import HostedJudge
@@ -139,7 +140,9 @@ def test_first_of_many_mistakes_is_told_with_its_place():
 
 def test_full_request_passes_whatever_its_texts_hold():
     text = '","[{:\\'
-    full = [group(f"{text}{i}", *[text] * 4, source=text, src_lang="de", trg_lang="en") for i in range(64)]
+    fields = {"source": text, "context": [{"source": text * 30, "translation": text}] * MAX_CONTEXT_SEGMENTS}
+    full = [group(f"{text}{i}", *[text] * 4, **fields) for i in range(64)]
     client = make_client(max_groups=64, max_rows=256)
+    assert len(json.dumps(full)) > SMALL_BODY_BYTES
     assert client.post("/v1/score", json=score_body(*full)).status_code == 200
     assert client.post("/", json=rows_body(256, response=[text] * 256)).status_code == 200
