@@ -193,8 +193,7 @@ class JudgeService:
             logger.exception("judge %s failed on %d groups, reference %s", self.hosted.name, len(groups), reference_id)
             raise JudgeFailure(reference_id) from error
         finally:
-            with self._lock:
-                del self._calls_began_s[call]
+            self.hosted.when_idle(lambda: self._end(call))  # later where the model is still at what came too late
         took_s = time.perf_counter() - start_s
         with self._lock:
             self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
@@ -203,6 +202,10 @@ class JudgeService:
             if not is_probe:
                 self._count(verdicts, took_s)
         return verdicts
+
+    def _end(self, call: object) -> None:
+        with self._lock:
+            del self._calls_began_s[call]
 
     def _verdicts(self, groups: Sequence[Group], until: float) -> list[Verdict]:
         """The judge's verdicts; it is shown no candidate that is too long."""

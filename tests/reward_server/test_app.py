@@ -21,6 +21,7 @@ from support.reward_app import (
 )
 from support.stopped_clock import stop_clock
 
+from grrm_reward_server.hosting import HostedJudge
 from grrm_reward_server.settings import Settings
 
 
@@ -144,6 +145,17 @@ def test_server_is_not_ready_while_its_judge_hangs_and_again_once_it_answers(mon
         assert client.get("/healthz").status_code == 200
         release.set()
         assert held.result(120).status_code == 200
+    assert client.get("/readyz").status_code == 200
+
+
+def test_server_is_not_ready_while_its_model_hangs_after_the_deadline_of_the_client(monkeypatch):
+    clock, waiting = stop_clock(monkeypatch, "grrm_reward_server.service"), []
+    client = create_app(Settings(), HostedJudge(RecordingJudge(), when_idle=waiting.append)).test_client()
+    assert client.post("/v1/score", json=score_body()).status_code == client.get("/readyz").status_code == 200
+    clock.sleep(61)
+    assert client.get("/readyz").status_code == 503
+    for act in waiting:
+        act()
     assert client.get("/readyz").status_code == 200
 
 
