@@ -105,8 +105,6 @@ class AnswerCache:
 
     def _evict(self) -> None:
         """Drops the oldest finished answers until the bounds hold; requests under way are never dropped."""
-        if self._fits():
-            return
         for request_id, entry in list(self._entries.items()):
             if self._fits():
                 break

@@ -231,7 +231,7 @@ class RewardApp(Application):
 
     def _candidate(self, wire: WireCandidate) -> Candidate:
         translation = wire.translation
-        if translation is None and not wire.has_translation_field:
+        if "translation" not in wire.model_fields_set:
             translation = self._extract(wire.response)
         return Candidate(wire.candidate_id, wire.response, translation, wire.n_tokens)
 

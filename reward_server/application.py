@@ -39,7 +39,7 @@ class Application(ABC):
     ) -> None:
         self.metrics, self.token = metrics, token
         self.slots = Slots(settings.max_in_flight, max_tokens)
-        self.is_stopping = False
+        self.is_stopping = False  # then what takes work is refused
         self.flask = Flask(type(self).__name__, static_folder=None)
         self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
         self.flask.before_request(self._admit)
@@ -61,10 +61,6 @@ class Application(ABC):
     @abstractmethod
     def is_idle(self) -> bool:
         """Return whether no model is at work."""
-
-    def begin_stopping(self) -> None:
-        """Refuse what takes work from now on."""
-        self.is_stopping = True
 
     def require_running(self) -> None:
         """Raise RequestProblem 503 once the server is stopping."""

@@ -39,10 +39,6 @@ _TRANSLATION = "Good morning, Anna!"
 _TRUTHS = {"gsm8k": "1", "grade": "1", "knights_and_knaves": "Anna is a knight."}
 
 
-def _any_task(task: TranslationTask) -> None:
-    """Accepts every task: for judges without a prompt."""
-
-
 @dataclass(frozen=True, slots=True)
 class HostedJudge:
     """A judge and the model behind it, as the server needs them; the defaults are those of a judge without a model.
@@ -64,7 +60,7 @@ class HostedJudge:
     deadline_s: float = math.inf
     answers: Callable[[], bool] | None = None
     when_idle: Callable[[Callable[[], None]], None] = lambda act: act()
-    check_task: Callable[[TranslationTask], None] = _any_task
+    check_task: Callable[[TranslationTask], None] = lambda task: None
     compares_pairs: bool = False
     prompts_of: Callable[..., list[str]] = lambda group, around=None: []
     scheduler: BatchScheduler | None = None

@@ -64,7 +64,7 @@ def serve_until_stopped(
     freeze_gc(GC_THRESHOLD)  # or each collection during a request would also go through all that was imported
     while not stops.count:
         front.turn(LONGEST_TURN_S)
-    app.begin_stopping()
+    app.is_stopping = True
     n_unanswered = _drain(front, stops, drain_timeout_s)
     if n_unanswered:
         logger.error("ended with %d requests unanswered", n_unanswered)

@@ -311,7 +311,7 @@ def test_requests_beyond_the_limit_and_after_the_end_are_told_to_come_back():
         first = threads.submit(server.complete, prompt="a", max_tokens=2)
         eventually(lambda: server.engine.entered)
         busy = server.complete(prompt="b")
-        server.app.begin_stopping()
+        server.app.is_stopping = True
         stopping = server.complete(prompt="b")
         server.engine.go()
         assert first.result(120).get_json()["choices"][0]["text"] == "bc"

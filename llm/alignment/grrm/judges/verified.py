@@ -75,7 +75,7 @@ class VerifiedJudge:
         return Group(group.group_id, group.task, shown)
 
     def _is_undecided(self, result: RuleResult) -> bool:
-        return result.failure is not None and self.mix.needs_rule
+        return result.failure is not None and self.mix.setup != "tinyv_only"
 
     def _verdict(
         self, group: Group, results: Sequence[RuleResult | None], question: Group, verdict: Verdict | None

@@ -40,11 +40,6 @@ class WireCandidate(WireModel):
     translation: str | None = None
     n_tokens: Annotated[int, Field(ge=0, le=2**31)] = 0
 
-    @property
-    def has_translation_field(self) -> bool:
-        """True when the sender said what the translation is, null included."""
-        return "translation" in self.model_fields_set
-
 
 class WireSegment(WireModel):
     """A segment before the source, and its translation, null where there is none."""

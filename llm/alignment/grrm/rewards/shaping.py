@@ -24,11 +24,6 @@ class OverlongConfig:
     enable: bool = True
     capped: bool = True
 
-    @property
-    def is_active(self) -> bool:
-        """True when some length is penalised."""
-        return self.enable and self.max_resp_len is not None and self.buffer_len > 0 and self.penalty_factor > 0
-
 
 def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
     """Return the penalty of a response of `n_tokens` tokens: 0 to `penalty_factor`, or more if uncapped.
@@ -36,7 +31,9 @@ def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
     factor * min(1, (L - (max_resp_len - len)) / len) above the threshold, else 0 (GRRM's recipe); without `capped` the
     ramp has no such end (DAPO, arXiv 2503.14476, as GRRM's trainer has it). 0 when off.
     """
-    if config is None or not config.is_active or config.max_resp_len is None:
+    if config is None or config.max_resp_len is None or not config.enable:
+        return 0.0
+    if config.buffer_len <= 0 or config.penalty_factor <= 0:
         return 0.0
     excess = n_tokens - (config.max_resp_len - config.buffer_len)
     if excess <= 0:

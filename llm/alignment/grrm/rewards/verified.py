@@ -71,11 +71,6 @@ class VerifierMix:
         if not (is_number and math.isfinite(self.weight) and 0 <= self.weight <= 1):
             raise UserError(f"The verifier's weight is {self.weight!r}; give a number from 0 to 1.")
 
-    @property
-    def needs_rule(self) -> bool:
-        """True where the reward depends on the rule."""
-        return self.setup != "tinyv_only"
-
     def asks(self, rule_says_right: bool) -> bool:
         """True where the reward depends on the verifier."""
         return self.setup != "addon" or not rule_says_right
