@@ -89,7 +89,7 @@ def test_rows_of_all_groups_go_in_one_request_and_their_numbers_are_taken_as_the
 
 
 def test_overlong_penalties_are_subtracted_from_row_rewards(row_server):
-    overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0, enable=True)
+    overlong = OverlongConfig(max_resp_len=10, buffer_len=4, penalty_factor=1.0)
     group = rolled_group(0, [6, 8, 10])
     row_server.answer = lambda rows: success([1.0, 1.0, 1.0])
     (group,) = reward(stage(settings(reward_server=row_server.url), overlong), [group])

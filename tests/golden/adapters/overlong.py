@@ -4,11 +4,9 @@ from grrm.rewards.shaping import OverlongConfig, overlong_penalty
 
 
 def recipe_ramp(options):
-    """The overlong buffer of the recipe's YAML, which is off unless it is enabled."""
-    if not options:
-        return None
-    numbers = (options.get("max_resp_len"), options.get("len", 0), options.get("penalty_factor", 0.0))
-    return OverlongConfig(*numbers, enable=bool(options.get("enable")))
+    """The overlong buffer of the recipe's YAML, which is off unless it is enabled and complete."""
+    enabled, *numbers = ((options or {}).get(name) for name in ("enable", "max_resp_len", "len", "penalty_factor"))
+    return OverlongConfig(*numbers) if enabled and all(number and number > 0 for number in numbers) else None
 
 
 def penalty(row):

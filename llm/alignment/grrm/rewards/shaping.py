@@ -14,14 +14,12 @@ from grrm.rewards.failure_policy import FailureAction, FailurePolicy, RewardFail
 class OverlongConfig:
     """The ramp: 0 up to `max_resp_len - buffer_len` tokens, then linear up to `penalty_factor` at `max_resp_len`.
 
-    Beyond that it stays there if `capped`, and rises on as it does in DAPO if not. A configuration with `enable`
-    false, no `max_resp_len`, or a buffer or factor that is not positive is off.
+    Beyond that it stays there if `capped`, and rises on as it does in DAPO if not. `buffer_len` is at least 1.
     """
 
-    max_resp_len: int | None
+    max_resp_len: int
     buffer_len: int
     penalty_factor: float = 1.0
-    enable: bool = True
     capped: bool = True
 
 
@@ -29,16 +27,11 @@ def overlong_penalty(n_tokens: int, config: OverlongConfig | None) -> float:
     """Return the penalty of a response of `n_tokens` tokens: 0 to `penalty_factor`, or more if uncapped.
 
     factor * min(1, (L - (max_resp_len - len)) / len) above the threshold, else 0 (GRRM's recipe); without `capped` the
-    ramp has no such end (DAPO, arXiv 2503.14476, as GRRM's trainer has it). 0 when off.
+    ramp has no such end (DAPO, arXiv 2503.14476, as GRRM's trainer has it). 0 without a configuration.
     """
-    if config is None or config.max_resp_len is None or not config.enable:
+    if config is None:
         return 0.0
-    if config.buffer_len <= 0 or config.penalty_factor <= 0:
-        return 0.0
-    excess = n_tokens - (config.max_resp_len - config.buffer_len)
-    if excess <= 0:
-        return 0.0
-    ramp = excess / config.buffer_len
+    ramp = max(n_tokens - (config.max_resp_len - config.buffer_len), 0) / config.buffer_len
     return config.penalty_factor * (min(1.0, ramp) if config.capped else ramp)
 
 

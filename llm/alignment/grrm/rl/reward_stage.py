@@ -31,13 +31,12 @@ def shaping_config(config: RLConfig) -> ShapingConfig:
         max_resp_len=config.overlong_max_resp_len,
         buffer_len=config.overlong_reward_buffer,
         penalty_factor=config.overlong_penalty_factor,
-        enable=config.enable_overlong_reward_buffer,
         capped=config.overlong_penalty_capped,
     )
     return ShapingConfig(
         config.score_scale_factor,
         config.default_reward,
-        overlong,
+        overlong if config.enable_overlong_reward_buffer else None,
         unscored_pay_length=config.use_rule_reward,
         spans_count=config.span_weight > 0,
     )
