@@ -42,7 +42,7 @@ def allowed_hosts(bound_to: str, configured: Sequence[str]) -> Callable[[str | N
     a name of its own that leads here; elsewhere by any, as a token is asked for. Without the header, which every
     browser sends, a request is let in.
     """
-    names = {name.lower() for name in configured}
+    names = {re.sub(r"^([^:]+):\d+$", r"\1", name.lower()) for name in configured}  # a port does not count
 
     def is_allowed(header: str | None) -> bool:
         if header is None:

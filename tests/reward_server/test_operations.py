@@ -115,6 +115,8 @@ def test_stderr_has_refusals_alone_unless_more_is_asked_for_and_the_file_every_a
         ("0.0.0.0", [], "judge.example", True),
         ("0.0.0.0", ["judge.example"], "Judge.example:8731", True),
         ("0.0.0.0", ["judge.example"], "10.0.0.1", False),
+        ("0.0.0.0", ["judge.example:8731", "::1"], "judge.example:80", True),
+        ("0.0.0.0", ["judge.example:8731", "::1"], "[::1]:80", True),
         ("127.0.0.1", ["judge.example"], "judge.example", True),
     ],
 )
