@@ -188,7 +188,9 @@ def test_server_that_says_an_hour_again_and_again_is_asked_until_the_deadline(st
     assert len(server.asked) > 10
 
 
-@pytest.mark.parametrize(("failure", "n_asked"), [(status(500), 20), (status(503, Retry_After="3600"), 1)])
+@pytest.mark.parametrize(
+    ("failure", "n_asked"), [(status(500), 20), (status(503, Retry_After="3600"), 1), (status(504), 1)]
+)
 def test_request_that_fails_is_tried_at_another_member_at_once(start, failure, n_asked):
     bad, good = start(failure), start(ok)
     groups = make_groups(20)

@@ -45,8 +45,12 @@ class Call(Generic[T]):
     servers: Sequence[str] | None = None
     patient: bool = True
 
-    def keep(self, content: bytes) -> None:
-        """Take what was done from an answer at the request's deadline (504), so that only the rest is asked again."""
+    def keep(self, content: bytes) -> bool:
+        """Take what was done from an answer at the request's deadline (504), so that only the rest is asked again.
+
+        Returns False where nothing was: then the server has let the client wait in vain.
+        """
+        return False
 
     def redacted(self, cause: str, status: int) -> str:
         """Return the part of `cause`, a refusal with this status, that may be logged."""
@@ -255,7 +259,7 @@ class HttpClient:
                     rest_s = max(error.retry_after_s, self._backoff_s[0])
                 error.cause = call.redacted(error.cause, error.status)
             if error.status == 504:
-                call.keep(error.content)
+                timed_out = not call.keep(error.content)
             raise
         finally:
             self.pool.release(server, rest_s, timed_out=timed_out)

@@ -59,16 +59,17 @@ class ScoreCall(Call[list[Verdict]]):
         super().__init__(question, "/v1/score", None, self._verdicts)
         self._ask_for(groups)
 
-    def keep(self, content: bytes) -> None:
+    def keep(self, content: bytes) -> bool:
         """A body that is no answer to this request, as a proxy may send, has nothing to keep."""
         try:
             done = verdicts_in_time(self._request, content)
         except AnswerError:
-            return
+            return False
         rest = [group for group in self._groups if group.group_id not in done]
         if done and rest:
             self._done |= done
             self._ask_for(rest)
+        return bool(done)
 
     def _verdicts(self, content: bytes, server: str) -> list[Verdict]:
         rest = verdicts_from_answer(self._request, content)
