@@ -194,11 +194,12 @@ class JudgeService:
             raise JudgeFailure(reference_id) from error
         finally:
             self.hosted.when_idle(lambda: self._end(call))  # later where the model is still at what came too late
-        took_s = time.perf_counter() - start_s
+        took_s, is_cut_short = time.perf_counter() - start_s, time.monotonic() >= until
         with self._lock:
-            self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
+            if not is_cut_short:
+                self._longest_call_s = max(self._longest_call_s or 0.0, took_s)
             is_probe = self._is_probe(groups)
-            self._note_health(verdicts, is_probe=is_probe, is_cut_short=time.monotonic() >= until)
+            self._note_health(verdicts, is_probe=is_probe, is_cut_short=is_cut_short)
             if not is_probe:
                 self._count(verdicts, took_s)
         return verdicts

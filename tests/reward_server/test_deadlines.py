@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -39,6 +40,30 @@ def many_groups(n_groups):
 def test_deadlines_that_are_none_are_refused(path, value):
     answer = make_client().post(path, json=score_body(), headers={DEADLINE_HEADER: value})
     assert (answer.status_code, answer.get_json()["field"]) == (422, DEADLINE_HEADER)
+
+
+def test_a_call_beyond_its_deadline_does_not_make_a_longer_one_usual(monkeypatch):
+    clock = stop_clock(monkeypatch, *(f"grrm_reward_server.{name}" for name in ("app", "bodies", "service", "turns")))
+    began, release = threading.Event(), threading.Event()
+
+    def work():
+        if len(judge.calls) == 2:
+            clock.sleep(120)
+        elif len(judge.calls) == 3:
+            began.set()
+            assert release.wait(PATIENCE_S)
+
+    judge = RecordingJudge(work)
+    http = make_client(judge)
+    for number, headers in enumerate([{}, within(100)]):
+        http.post("/v1/score", json=score_body(request_id=str(number)), headers=headers)
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(lambda: http.application.test_client().post("/v1/score", json=score_body()))
+        assert began.wait(PATIENCE_S)
+        clock.sleep(61)
+        readiness = http.get("/readyz")
+        release.set()
+        assert (readiness.status_code, held.result(PATIENCE_S).status_code) == (503, 200)
 
 
 def test_groups_done_at_the_deadline_are_answered_with_504_and_all_when_asked_again(monkeypatch):
