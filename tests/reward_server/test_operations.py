@@ -83,6 +83,8 @@ def test_text_lines_name_the_request_too(monkeypatch, tmp_path):
     logging.getLogger("else").warning("outside")
     assert "[body-id] POST /v1/score 200" in lines()[0]
     assert "else [-] outside" in lines()[1]
+    make_client().open("/healthz", method="\x1b[2J")  # which would clear the terminal
+    assert "] ? other 405" in lines()[2]
 
 
 @pytest.mark.parametrize("log_level", ["info", "warning", "error"])
