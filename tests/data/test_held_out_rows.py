@@ -87,10 +87,15 @@ def test_held_out_rows_are_lines_for_rl_where_the_others_are(kind, out, tmp_path
     assert kind != "rl" or "messages" in json.loads(written.read_text())
 
 
-@pytest.mark.parametrize(("rows", "out"), [("heldout.parquet", ""), ("", ""), ("", "all.jsonl")])
+@pytest.mark.parametrize(
+    ("rows", "out"),
+    [("heldout.parquet", ""), ("heldout.jsonl", ""), ("heldout.jsonl", "rl.jsonl"), ("", ""), ("", "all.jsonl")],
+)
 def test_held_out_rows_do_not_replace_the_input_or_join_it(rows, out, tmp_path):
     pq.write_table(TABLE, tmp_path / "heldout.parquet")
-    before = (tmp_path / "heldout.parquet").read_bytes()
+    lines = "".join(json.dumps(row) + "\n" for row in TABLE.to_pylist())
+    (tmp_path / "heldout.jsonl").write_text(lines, encoding="utf-8")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(UserError, match=r"would be in the input .*; write to another folder"):
         converted(tmp_path / rows, tmp_path / out, "--held-out", 1, *(["--to", "rl"] if out else []))
-    assert (tmp_path / "heldout.parquet").read_bytes() == before
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -41,11 +41,9 @@ def hold_out(rows: UserRows, out: Path, n_rows: int, prompt_type: str) -> HeldOu
     """Write `n_rows` usable rows of a file, each of another source text, as parquet; the same ones every time.
 
     Texts are compared by `comparable`. A row of training may have no held-out source on either side, so that neither
-    another translation of one nor the pair in the other direction remains. Raises UserError as reading does, for a file
-    that has too few rows, and where `out` would replace the input or be one of its files.
+    another translation of one nor the pair in the other direction remains. Raises UserError as reading does, and for a
+    file that has too few rows.
     """
-    if rows.path.resolve() in (out.resolve(), out.parent.resolve()):
-        raise UserError(f"{out} would be in the input {rows.path}; write to another folder")
     first: dict[bytes, int] = {}
     columns = carried_columns(rows)
     for number, values in iter_rows(rows, (*COLUMNS, *CARRIED), CARRIED):

@@ -68,13 +68,15 @@ def convert(
     files = {kind: out} if kind else {name: out / f"{name}.jsonl" for name in ("sft", "rl")}
     source, without = UserRows(rows, **settings), frozenset[int]()
     inputs = {file.resolve() for file in (rows, settings["target"]) if file is not None}
-    for path in files.values():
+    held_file = (out.parent if kind else out) / "heldout.parquet"
+    held_files = [] if held_out is None else [held_file, held_file.with_suffix(".jsonl")]
+    for path in (*files.values(), *held_files):
         if inputs & {path.resolve(), path.parent.resolve()}:
             raise UserError(f"{path} would be in the input {rows}; write to another folder")
-        if held_out is not None and path.stem == "heldout":
-            raise UserError(f"{path} is for the rows of --held-out; give OUT another name")
+    if out in held_files:
+        raise UserError(f"{out} is for the rows of --held-out; give OUT another name")
     if held_out is not None:
-        held = hold_out(source, (out.parent if kind else out) / "heldout.parquet", held_out, prompt_type)
+        held = hold_out(source, held_file, held_out, prompt_type)
         without = held.without
         click.echo(held.summary())
         if kind in (None, "rl"):  # RL would hold out rows of its own, which SFT has been trained on
