@@ -149,6 +149,15 @@ def test_columns_of_categories_are_read_as_text(tmp_path: Path) -> None:
     assert row["extra_info"]["src_lang"] == "en"
 
 
+def test_scores_may_be_half_floats(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist([group(scores=[9.5, 7, 5]), group(scores=[float("nan"), 7, 5])])
+    halves = table["scores"].cast(pa.list_(pa.float16()))
+    pq.write_table(table.set_column(table.column_names.index("scores"), "scores", halves), tmp_path / "in.parquet")
+    settings = {"prompt_type": "score", "order_only": True}
+    (row,) = rows_of(convert_rl_gqm(tmp_path / "in.parquet", tmp_path / "out.parquet", **settings))
+    assert row["reward_model"]["ground_truth"] == "A > B > C"
+
+
 def test_added_cross_lingual_rows_have_no_reference_in_another_language(tmp_path: Path) -> None:
     rows = [pair(src_text=f"text {number}") for number in range(40)]
     out = converted(convert_rl_mt, rows, tmp_path, cross_lingual=True, testset=True)

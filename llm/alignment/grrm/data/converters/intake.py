@@ -195,10 +195,13 @@ def _unknown_language(language: str) -> str | None:
 
 
 def _wide(column_type: pa.DataType, kind: Kind) -> pa.DataType:
-    """The type a column is held in: 64-bit offsets, because a joined column may exceed 2 GiB of text."""
-    if kind == "texts":
-        return pa.list_(pa.large_string())
-    return column_type if kind == "numbers" else pa.large_string()
+    """The type a column is held in: 64-bit offsets, because a joined column may exceed 2 GiB of text.
+
+    Half floats become single ones: pyarrow computes nothing with them.
+    """
+    if kind == "numbers":
+        return pa.list_(pa.float32()) if pa.types.is_float16(column_type.value_type) else column_type
+    return pa.list_(pa.large_string()) if kind == "texts" else pa.large_string()
 
 
 def _opened(path: Path, kinds: Mapping[str, Kind]) -> RowTable:
