@@ -96,13 +96,15 @@ def test_the_general_test_of_wmt_22_says_its_languages(tmp_path):
     assert read(UserRows(source, target=target)) == pairs_of("en", "de")[:2]
 
 
-def test_wmt_24_pp_leaves_out_what_it_calls_a_bad_source(tmp_path):
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_wmt_24_pp_leaves_out_what_it_calls_a_bad_source(ending, tmp_path):
     row = {"lp": "en-de_DE", "domain": "news", "document_id": "d", "segment_id": 1, "original_target": "x"}
     rows = [
         row | {"is_bad_source": bad, "source": source, "target": target}
         for bad, source, target in zip((False, True), TEXTS["en"], TEXTS["de"], strict=True)
     ]
-    path = write(tmp_path / "en-de_DE.jsonl", map(json.dumps, rows))
+    table = [",".join(map(str, cells)) for cells in (rows[0], *map(dict.values, rows))]
+    path = write(tmp_path / f"en-de_DE.{ending}", table if ending == "csv" else map(json.dumps, rows))
     (_, good), (number, bad) = iter_rows(path)
     assert good == ("Hello.", "Hallo.", "en", "de_DE")
     assert (number, bad.reason) == (2, "is_bad_source")

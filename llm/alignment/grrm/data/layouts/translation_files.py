@@ -244,7 +244,7 @@ def with_language_pairs(table: RowTable) -> RowTable:
         for number, row in enumerate(table.read(None), start=1):
             if isinstance(row, RowError) or not isinstance(row.get("lp"), str):
                 yield row
-            elif row.get("is_bad_source"):
+            elif str(row.get("is_bad_source")).lower() in ("true", "1"):  # of CSV, where all is text
                 yield RowError(f"{table.name} row {number} is_bad_source; leave it out", "is_bad_source")
             else:
                 src_lang, _, trg_lang = row["lp"].partition("-")
