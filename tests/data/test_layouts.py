@@ -166,6 +166,8 @@ def test_a_json_file_of_one_object_is_a_row(cells, indent, tmp_path):
     assert list(open_table(tmp_path / "a.json").read(None)) == [row]
     (tmp_path / "a.json").write_text(json.dumps({"tags": ["x"], "data": [row, row]}, indent=indent))
     assert list(open_table(tmp_path / "a.json").read(None)) == [row, row]
+    (tmp_path / "a.json").write_text(f"\ufeff{json.dumps(row)}\n{json.dumps(row)}")
+    assert list(open_table(tmp_path / "a.json").read(None)) == [row, row]
 
 
 def test_objects_of_any_depth_are_rows_or_told_with_their_line(tmp_path):
@@ -275,7 +277,8 @@ def test_a_folder_of_several_splits_or_kinds_is_refused(other, splits, tmp_path)
         list(iter_raw_rows(tmp_path))
 
 
-def test_shards_of_json_may_have_keys_that_others_have_not(tmp_path):
+def test_shards_of_json_may_have_keys_that_others_have_not_or_no_rows(tmp_path):
+    (tmp_path / "0.jsonl").touch()
     for name, more in (("a", {}), ("b", {"note": "x"})):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row | more) + "\n" for row in DICTS))
     assert open_table(tmp_path).names == (*COLUMNS, "note")
@@ -283,6 +286,12 @@ def test_shards_of_json_may_have_keys_that_others_have_not(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"src": "a", "tgt": "b"}\n')
     with pytest.raises(UserError, match="give a folder of files with the same ones"):
         open_table(tmp_path)
+
+
+def test_a_first_row_without_translations_does_not_hide_the_languages_of_the_others(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"translation": null}\n{"translation": {"en": "a", "pt-BR": "b"}}\n')
+    rows = UserRows(tmp_path / "a.jsonl", src_lang="en", trg_lang="pt-BR")
+    assert [values for _, values in iter_raw_rows(rows)] == [(None, None, "en", "pt-BR"), ("a", "b", "en", "pt-BR")]
 
 
 def test_the_splits_of_a_saved_data_set_are_named(tmp_path):

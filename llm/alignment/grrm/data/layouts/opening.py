@@ -85,10 +85,11 @@ def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> R
         names = _described(splits, lambda content: [str(name) for name in content["splits"]])
         raise UserError(f"{folder} has the splits {', '.join(names)}; give one of them, such as {folder / names[0]}")
     tables = [open_table(path, src_lang=src_lang, trg_lang=trg_lang) for path in _shards(folder)]
-    for table in tables[1:]:
-        differ, has_columns = {*table.names} ^ {*tables[0].names}, table.schema is not None
-        if differ and (has_columns or not {*table.names} & {*tables[0].names}):  # keys of JSON may be rare
-            shards = [f"{', '.join(shard.names)} in {shard.name}" for shard in (tables[0], table)]
+    first, *others = [table for table in tables if table.names] or tables  # JSON without rows has no keys
+    for table in others:
+        differ, has_columns = {*table.names} ^ {*first.names}, table.schema is not None
+        if differ and (has_columns or not {*table.names} & {*first.names}):  # keys of JSON may be rare
+            shards = [f"{', '.join(shard.names)} in {shard.name}" for shard in (first, table)]
             raise UserError(f"{folder} has columns {' and '.join(shards)}; give a folder of files with the same ones")
     counts = [table.n_rows for table in tables]
 
@@ -97,7 +98,7 @@ def _folder_table(folder: Path, src_lang: str | None, trg_lang: str | None) -> R
 
     total = None if None in counts else sum(count or 0 for count in counts)
     every = tuple(dict.fromkeys(name for table in tables for name in table.names))
-    return RowTable(str(folder), every, rows, total, tables[0].schema)
+    return RowTable(str(folder), every, rows, total, first.schema)
 
 
 def _described(path: Path, read: Callable[[Any], list[Described]]) -> list[Described]:

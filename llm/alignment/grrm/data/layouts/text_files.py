@@ -106,7 +106,7 @@ def json_table(path: Path) -> RowTable:
         text = content.decode(json.detect_encoding(content))
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if content.lstrip()[:1] == b"{" and "Extra data" in str(error):
+        if "Extra data" in str(error) and text.lstrip()[:1] == "{":
             return json_lines_table(path)
         raise UserError(f"{path} is not JSON ({error}); write a list of objects, or an object a line") from error
     if not isinstance(value, dict | list):

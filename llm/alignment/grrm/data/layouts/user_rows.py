@@ -160,5 +160,5 @@ def _languages_within(table: RowTable) -> list[str]:
     if table.schema is not None:
         kind = table.schema.field(_NESTED).type
         return [kind.field(at).name for at in range(kind.num_fields)] if pa.types.is_struct(kind) else []
-    row = next((row for row in table.read(None) if not isinstance(row, RowError)), {})
-    return list(row[_NESTED]) if isinstance(row.get(_NESTED), dict) else []
+    rows = (row for row in table.read(None) if not isinstance(row, RowError))
+    return next((list(row[_NESTED]) for row in rows if isinstance(row.get(_NESTED), dict)), [])
