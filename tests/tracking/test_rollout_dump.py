@@ -149,6 +149,21 @@ def test_opinions_of_a_judge_in_a_folder_are_kept_and_completed(tmp_path, judge)
     }
 
 
+def test_the_name_of_a_folder_is_no_column(tmp_path):
+    RolloutDump(tmp_path / "step=3", "parquet").write(1, [a_record(1)])
+    assert list(read_rollouts(tmp_path / "step=3")) == [a_record(1)]
+
+
+def test_a_damaged_page_of_parquet_is_named(tmp_path):
+    RolloutDump(tmp_path, "parquet").write(1, [a_record(1)])
+    (path,) = tmp_path.glob("*.parquet")
+    whole = path.read_bytes()
+    for start, end in ((4, 400), (len(whole) // 2, len(whole) - 9)):
+        path.write_bytes(whole[:start] + b"\xff" * (end - start) + whole[end:])
+        with pytest.raises(UserError, match=r"step00000001.parquet' is not parquet .*: copy it again, or remove it"):
+            list(read_rollouts(tmp_path))
+
+
 def test_a_file_that_was_copied_in_part_is_named(tmp_path):
     dump = RolloutDump(tmp_path, "parquet")
     dump.write(1, [a_record(1)])

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grrm.data.atomic import atomic_path, write_json
-from grrm.errors import UserError
+from grrm.errors import UserError, first_line
 from grrm.gqm.groups import Candidate, ContextSegment, Group, PartVerdict, Status, TranslationTask, Verdict
 from grrm.gqm.spans import Spans, span_fields, spans_of_fields
 from grrm.gqm.terms import terms_mapping, terms_of_mapping
@@ -204,8 +204,7 @@ def lacks_verdict(record: Mapping[str, Any]) -> bool:
 
 def part_of(record: Mapping[str, Any]) -> PartVerdict:
     """The part that a dump has as `record`, for `rewards.mixing.mix`; `rewards.mixing.counted` decides anew."""
-    statuses = tuple(Status(status) for status in record["statuses"])
-    columns = {"statuses": statuses, "scores": tuple(record["scores"])}
+    columns = {"statuses": tuple(map(Status, record["statuses"])), "scores": tuple(record["scores"])}
     return PartVerdict(**{**record, **columns, "rejections": tuple(record.get("rejections") or ())})
 
 
@@ -289,9 +288,10 @@ def read_rollouts(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _read_table(path: Path) -> pa.Table:
     try:
-        return pq.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise UserError(f"'{path}' is not parquet ({error}): copy it again, or remove it") from error
+        with pq.ParquetFile(path) as file:  # `read_table` reads columns out of names of folders, such as step=3
+            return file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"'{path}' is not parquet ({first_line(error)}): copy it again, or remove it") from error
 
 
 def _remove_from(folder: Path, pattern: str, first_step: int) -> None:
