@@ -13,6 +13,7 @@ from grrm.gqm.groups import Status
 from grrm.rewards.failure_policy import REMEDIES
 from grrm.tracking.console import StepProgress
 from grrm.tracking.metrics_log import MetricsLog, StepLines, read_metrics, read_step_lines
+from grrm.tracking.rollout_dump import last_arguments, read_rollouts
 from grrm.tracking.run_record import MANY_FAILURES, MAY_CHANGE, RunRecord
 
 
@@ -103,6 +104,18 @@ def test_a_resumed_run_names_settings_that_had_other_values(tmp_path, capsys: py
     assert f"going on at step 4 of '{tmp_path}' with other values of " in told
     assert {"seed", "learning_rate"} == set(told.partition("values of ")[2].partition(":")[0].split(", "))
     assert resume(4, max_steps=4, seed=1) == ""
+
+
+def test_a_run_without_a_dump_leaves_none_of_the_run_before(tmp_path):
+    config = RLConfig(
+        use_rule_reward=True, rule_reward="ranking", output_dir=str(tmp_path), seed=1, console_groups=0
+    )
+    record = RunRecord.open(config, True, 4, first_step=1)
+    record.rollout(1, lambda: [{"step": 1}])
+    record.close()
+    RunRecord.open(config.model_copy(update={"dump_rollouts": False, "seed": 2}), True, 4, first_step=1).close()
+    assert list(read_rollouts(tmp_path / "rollouts")) == []
+    assert last_arguments(tmp_path / "rollouts")["seed"] == 2
 
 
 def test_a_resumed_run_forgets_verdicts_on_groups_that_it_samples_again(tmp_path):

@@ -61,17 +61,16 @@ class RunRecord:
         """Open the files below `output_dir` on the rank that writes; `first_step` is the first this run will take."""
         if not is_writer:
             return cls(None, None, None, 0)
-        folder, dump = Path(config.output_dir), None
-        if config.dump_rollouts:
-            dump = RolloutDump(folder / ROLLOUTS, config.dump_format, first_step=first_step)
-            settings = config.model_dump(mode="json", exclude={"wandb_api_key"})
-            dump.write_arguments(settings)
-            _tell_changed(folder, settings, first_step)
+        folder = Path(config.output_dir)
+        dump = RolloutDump(folder / ROLLOUTS, config.dump_format, first_step=first_step)
+        settings = config.model_dump(mode="json", exclude={"wandb_api_key"})
+        dump.write_arguments(settings)
+        _tell_changed(folder, settings, first_step)
         for path in (folder / REJUDGED).glob("*.jsonl"):
             StepLines(path, first_step)  # verdicts on groups that are sampled again
         return cls(
             metrics_log=MetricsLog(folder, first_step if first_step > 1 else 0),  # step 0: evaluated before the first
-            dump=dump,
+            dump=dump if config.dump_rollouts else None,
             progress=StepProgress(total_steps, initial=first_step - 1, description=config.rl_algorithm),
             console_groups=config.console_groups,
             show_every=max(1, total_steps // 10),
