@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.command_line import invoke
 from support.dumped_run import config_of, write_run
+from support.rolled import TASK
 from tracking.reported_runs import HOSTILE, LONG_RUN, VERDICT, reported_runs, write_long_run
 
 from grrm.errors import UserError
@@ -128,6 +129,15 @@ def test_prompts_and_equal_samples_stand_there_once(tmp_path):
     assert len(data["prompts"]) == 1
     merged = [sample["n"] for sample in data["groups"][0]["samples"]]
     assert sum(merged) == 3
+
+
+def test_a_source_with_two_references_is_two_prompts(tmp_path):
+    run = write_run(tmp_path / "run", config_of(), steps=1)
+    path = run / "rollouts/rollouts-rank000.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps(json.loads(first) | {"reference": "another"}) + "\n" + "".join(others))
+    data = report_data([run], 100)
+    assert [data["prompts"][group["prompt"]]["reference"] for group in data["groups"]][:2] == ["another", TASK.reference]
 
 
 def test_settings_that_differ_are_named_and_others_are_not(page):

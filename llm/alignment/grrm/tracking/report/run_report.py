@@ -59,8 +59,7 @@ class PageGroups:
         key = prompt_key(record)
         if key not in self._number_of:
             self._number_of[key] = len(self.prompts)
-            fields = ("source", "src_lang", "trg_lang", "reference")
-            self.prompts.append({name: record[name] for name in fields})
+            self.prompts.append(dict(zip(("source", "src_lang", "trg_lang", "reference"), key, strict=True)))
         return self._number_of[key]
 
 

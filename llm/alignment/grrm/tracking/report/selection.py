@@ -66,7 +66,7 @@ def read_opinions(run: Path) -> dict[str, dict[GroupKey, dict[str, Any]]]:
 
 
 GroupKey = tuple[int, str]  # step and group id
-PromptKey = tuple[str, str, str]  # source and languages
+PromptKey = tuple[str, str, str, str | None]  # source, languages, reference
 Opinions = Mapping[str, Mapping[GroupKey, Mapping[str, Any]]]
 Scores = Sequence[float | None]
 ANALYSIS_LENGTH = 1_200  # characters of a judge's text that are shown
@@ -171,7 +171,7 @@ def chosen_records(run: Path, keys: set[GroupKey]) -> Iterator[tuple[dict[str, A
 
 def prompt_key(record: Mapping[str, Any]) -> PromptKey:
     """Return the key that groups of the same prompt share."""
-    return record["source"], record["src_lang"], record["trg_lang"]
+    return record["source"], record["src_lang"], record["trg_lang"], record["reference"]
 
 
 def judges_of(record: Mapping[str, Any], opinions: Opinions) -> dict[str, Scores]:
