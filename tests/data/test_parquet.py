@@ -89,6 +89,9 @@ def test_a_file_is_as_private_as_the_umask_says(tmp_path: Path, umask: int, mode
 
 
 def test_an_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # as /dev/null is, no file that may be replaced
+    with pytest.raises(UserError, match="pipe is no file"), atomic_path(tmp_path / "pipe"):
+        pass
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"), atomic_path(tmp_path / "file" / "x"):
         pass

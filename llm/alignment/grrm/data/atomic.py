@@ -55,8 +55,8 @@ def check_writable(*paths: Path | None) -> None:
 def _temporary_beside(path: Path) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder")
+        if path.exists() and not path.is_file():  # as root it would replace /dev/null
+            raise OSError(f"{path} is {'a folder' if path.is_dir() else 'no file'}")
         name = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # and as private as the user's umask says
     except OSError as error:
