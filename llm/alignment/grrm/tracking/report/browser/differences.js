@@ -40,10 +40,7 @@ function wordDiff(before, after) {
 }
 
 /** The nodes of a text with the words that another does not have marked. */
-function marked(before, after, { withOld = false } = {}) {
-  return wordDiff(before, after).map(([kind, text]) => {
-    if (kind === "same") return text;
-    if (kind === "old") return withOld ? el("del", {}, text) : null;
-    return el("ins", {}, text);
-  });
+function marked(before, after) {
+  const shown = wordDiff(before, after).filter(([kind]) => kind !== "old");
+  return shown.map(([kind, text]) => (kind === "same" ? text : el("ins", {}, text)));
 }
