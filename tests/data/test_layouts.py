@@ -90,6 +90,7 @@ def test_commands_read_what_the_converters_read(layout, tmp_path):
             {},
             "has a quote that does not end, or text behind one, up to line 4",
         ),
+        ("a.csv", 'en,de\n"a \\"b\\" c",d\n', {"src_lang": "en", "trg_lang": "de"}, "text behind one, up to line 2"),
         ("a.csv", "en,de,de\na,b,c\n", {"src_lang": "en", "trg_lang": "de"}, "several columns de; rename or remove"),
         ("a.json", '"a"', {}, "is not a list of objects"),
         ("a.json", "[1", {}, "is not JSON"),

@@ -85,7 +85,7 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
     that is quoted as in CSV is an error.
 
     Rows with too many or too few values are one error at the end of the file. So is a quote that does not end, behind
-    which the last value has all further rows.
+    which the last value has all further rows, and one with text behind it, as quotes are where a backslash escapes them.
 
     CSV whose header has semicolons or tabs and no comma is divided at these. A first line "sep=;" names the delimiter.
     """
@@ -111,21 +111,18 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
         )
 
     def batches(columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        has_breaks = False
         for batch in opened(dict.fromkeys(names, pa.string())):
             if not is_csv and any(
                 pc.any(pc.match_substring_regex(values, _QUOTED)).as_py() for values in batch.columns
             ):
                 raise UserError(f"{path} has values that are quoted as in CSV; write them without quotes, or as CSV")
-            if is_csv and not has_breaks:
-                has_breaks = any(pc.any(pc.match_substring(values, "\n")).as_py() for values in batch.columns)
             yield batch if columns is None else batch.select(columns)
         if invalid:
             shown = ", ".join(f"row {number - 1} ({count})" for number, count in invalid[:_SHOWN])
             more = f" and {len(invalid) - _SHOWN} more" if len(invalid) > _SHOWN else ""
             remedy = "quote values that contain the delimiter" if is_csv else "values with tabs or line breaks need CSV"
             raise UserError(f"{path} has rows without {len(names)} values: {shown}{more}; {remedy}")
-        if has_breaks:
+        if is_csv:
             _check_quotes(path, delimiter, is_csv)
 
     with arrow_errors(path), _long_rows(path, delimiter, is_csv):
