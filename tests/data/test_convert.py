@@ -136,6 +136,14 @@ def test_bad_rows_are_left_out_counted_and_told_by_number(tmp_path: Path, caplog
     assert report.summary().startswith(f"{tmp_path / 'out.jsonl'}: 2 rows written, 7 left out (1 x ")
 
 
+def test_rows_of_one_kind_are_told_together_whatever_they_quote(tmp_path: Path) -> None:
+    rows = [{"src_text": "good", "trg_text": "gut", "src_lang": "en", "trg_lang": "de"} for _ in range(3)]
+    rows[1]["terms"], rows[2]["terms"] = ('{"bad": "schlecht"}', '{"it\'s": "es ist"}')
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = convert_to_src_tgt(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert report.summary().endswith("2 left out (2 x terms has a term that is not in src_text)")
+
+
 def test_a_column_of_numbers_is_reported_row_by_row_not_written_as_text(tmp_path: Path) -> None:
     columns = {"src_text": [1, 2], "trg_text": ["b", "c"], "src_lang": ["en"] * 2, "trg_lang": ["de"] * 2}
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")

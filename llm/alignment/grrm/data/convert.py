@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class RejectedRow:
     @property
     def kind(self) -> str:
         """The reason without the value that it quotes: rows of one kind are told together."""
-        return self.reason.partition(" '")[0]
+        return re.split(" ['\"]", self.reason)[0]
 
 
 @dataclass(frozen=True, slots=True)
