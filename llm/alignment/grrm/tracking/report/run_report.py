@@ -73,7 +73,6 @@ def _samples(record: Mapping[str, Any], judges: Mapping[str, Scores]) -> list[di
             continue
         translation = candidate["translation"]
         distinct[key] = {
-            "id": candidate["id"],
             "n": 1,
             "text": candidate["response"] if translation is None else translation,
             "parsed": translation is not None,
