@@ -74,7 +74,7 @@ def test_positions_of_text_and_of_pandas_are_numbers():
 @pytest.mark.parametrize("position", [None, "first", "--5", 1.5, "1.5", True, math.nan, 1 << 63, "9" * 5000])
 def test_a_document_without_a_position_is_a_sentence(position):
     rows = [*segments(0), segments(1)[0] | {"position": position}]
-    with pytest.raises(UserError, match=r"^row 2: document 'a' has .*position.* give every row"):
+    with pytest.raises(UserError, match=r"^row 2: (no|a) position .*in document 'a'; give every row"):
         located(rows)
 
 
@@ -107,11 +107,16 @@ def test_lines_for_rl_carry_the_place_of_their_row(tmp_path):
 
 
 def test_a_row_without_a_position_is_left_out_of_lines(tmp_path):
-    report = convert_to_src_tgt(write_parquet(tmp_path / "in.parquet", segments(3, None)), tmp_path / "rl.jsonl")
+    rows = segments(3, None, document="1") + segments(None, document="2")
+    texts = (json.dumps(row | {"document": int(row["document"])}) + "\n" for row in rows)
+    (tmp_path / "in.jsonl").write_text("".join(texts))
+    report = convert_to_src_tgt(tmp_path / "in.jsonl", tmp_path / "rl.jsonl")
     assert [row.reason for row in report.rejected] == [
-        "document 'a' has no position; give every row of a document a whole number in the column position, in the "
-        "order of the text"
+        f"no position in document '{number}'; give every row of a document a whole number in the column position, in "
+        "the order of the text"
+        for number in (1, 2)
     ]
+    assert report.summary().endswith("2 left out (2 x no position in document)")
 
 
 def test_files_of_rows_carry_the_place_of_their_row(tmp_path):

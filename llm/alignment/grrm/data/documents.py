@@ -156,10 +156,10 @@ def location_of(document: Any = None, position: Any = None) -> tuple[str | None,
     if isinstance(position, float) and position.is_integer():  # of pandas, where some rows have none
         number = int(position)
     if isinstance(number, bool) or not isinstance(number, int) or not -_LIMIT <= number < _LIMIT:
-        held = "has no position" if position is None else f"has the position {repr(position)[:40]}"
-        raise UserError(
-            f"{DOCUMENT} {document!r} {held}; give every row of a document a whole number in the column {POSITION}, in "
-            "the order of the text"
+        held = "no position" if position is None else "a position that is no whole number of 64 bits"
+        raise UserError(  # what differs from row to row is quoted: see `RejectedRow.kind`
+            f"{held} in {DOCUMENT} {str(document)[:80]!r}; give every row of a document a whole number in the column "
+            f"{POSITION}, in the order of the text"
         )
     return str(document), number
 
