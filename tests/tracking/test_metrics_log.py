@@ -107,9 +107,7 @@ def test_a_resumed_run_names_settings_that_had_other_values(tmp_path, capsys: py
 
 
 def test_a_run_without_a_dump_leaves_none_of_the_run_before(tmp_path):
-    config = RLConfig(
-        use_rule_reward=True, rule_reward="ranking", output_dir=str(tmp_path), seed=1, console_groups=0
-    )
+    config = RLConfig(use_rule_reward=True, rule_reward="ranking", output_dir=str(tmp_path), seed=1, console_groups=0)
     record = RunRecord.open(config, True, 4, first_step=1)
     record.rollout(1, lambda: [{"step": 1}])
     record.close()

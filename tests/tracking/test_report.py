@@ -137,7 +137,8 @@ def test_a_source_with_two_references_is_two_prompts(tmp_path):
     first, *others = path.read_text().splitlines(keepends=True)
     path.write_text(json.dumps(json.loads(first) | {"reference": "another"}) + "\n" + "".join(others))
     data = report_data([run], 100)
-    assert [data["prompts"][group["prompt"]]["reference"] for group in data["groups"]][:2] == ["another", TASK.reference]
+    references = [data["prompts"][group["prompt"]]["reference"] for group in data["groups"]]
+    assert references[:2] == ["another", TASK.reference]
 
 
 def test_settings_that_differ_are_named_and_others_are_not(page):

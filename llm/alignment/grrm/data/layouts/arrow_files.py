@@ -85,7 +85,7 @@ def csv_table(path: Path, delimiter: str) -> RowTable:
     that is quoted as in CSV is an error.
 
     Rows with too many or too few values are one error at the end of the file. So is a quote that does not end, behind
-    which the last value has all further rows, and one with text behind it, as quotes are where a backslash escapes them.
+    which the last value has all further rows, and one with text behind it, as where a backslash escapes quotes.
 
     CSV whose header has semicolons or tabs and no comma is divided at these. A first line "sep=;" names the delimiter.
     """
