@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,6 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
                     raise UserError(f"{path} line {number} is longer than {MAX_TEXT} bytes; give text with line feeds")
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield number, text.removesuffix("\n").removesuffix("\r")
-    except (OSError, pa.ArrowException) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        raise UserError(f"{path} cannot be read ({why}); give the path of a file") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text in line {number}; convert it") from error
 
@@ -94,12 +92,8 @@ def _checked_object(value: Any, location: str, noun: str, remedy: str, has_escap
 
 def json_table(path: Path) -> RowTable:
     """A list of objects, alone or as the only one in an object; a single object; or lines of them under this ending."""
-    try:
-        with open_binary(path) as file:
-            content = file.read(_MAX_JSON + 1)
-    except (OSError, pa.ArrowException) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        raise UserError(f"{path} cannot be read ({why}); give the path of a file") from error
+    with open_binary(path) as file:
+        content = file.read(_MAX_JSON + 1)
     if len(content) > _MAX_JSON:
         raise UserError(f"{path} is larger than {_MAX_JSON} bytes; write JSON lines, an object a line")
     try:
@@ -155,10 +149,20 @@ def _names(rows: Iterator[Row | RowError]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in rows if not isinstance(row, RowError) for name in row))
 
 
-def open_binary(path: Path) -> Any:
-    """The bytes of a file, decompressed; those of standard input and of a pipe are read at once."""
-    if path == STDIN:
-        return io.BytesIO(sys.stdin.buffer.read())
-    if path.is_fifo():  # in which Arrow cannot seek
-        return io.BytesIO(read_small_file(path, f"input file '{path}'"))
-    return io.BufferedReader(pa.input_stream(str(path), compression="detect"))
+@contextmanager
+def open_binary(path: Path) -> Iterator[Any]:
+    """The bytes of a file, decompressed; those of standard input and of a pipe are read at once.
+
+    Raises UserError where they cannot be read, also in the block.
+    """
+    try:
+        if path == STDIN:
+            yield io.BytesIO(sys.stdin.buffer.read())
+        elif path.is_fifo():  # in which Arrow cannot seek
+            yield io.BytesIO(read_small_file(path, f"input file '{path}'"))
+        else:
+            with io.BufferedReader(pa.input_stream(str(path), compression="detect")) as file:
+                yield file
+    except (OSError, pa.ArrowException) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise UserError(f"{path} cannot be read ({why}); give the path of a file") from error

@@ -94,8 +94,6 @@ def _units(path: Path) -> Iterator[tuple[Element, dict[str, str]]]:
     try:
         with open_binary(path) as file:
             yield from reader.units(file)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); give the path of a file") from error
     except expat.ExpatError as error:
         raise UserError(f"{path} is not well-formed XML ({error}); export it again") from error
 
