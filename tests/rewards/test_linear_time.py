@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import unicodedata
 from functools import partial
@@ -15,7 +16,6 @@ from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.gqm.fences import Guard
 from grrm.rewards import answers, ranking_accuracy
 
-pytestmark = pytest.mark.no_cover  # whose tracer would take most of the time that is measured
 LENGTH = 40_000  # characters
 FLOOR_S = 0.04  # of CPU time: what takes less is not worth a question
 GROWTH = 8.0  # of CPU time where the text is four times as long: 4 for linear, 16 for quadratic
@@ -136,6 +136,15 @@ READERS = {
 }
 # They take text that is not a model's: a name out of a list, the parts of a prompt.
 OTHERS = {"answer_rule", "math_match", "rubric_prompt", "verifier_prompt"}
+
+
+@pytest.fixture(autouse=True)
+def untraced():
+    """Coverage's tracer would take most of the time that is measured; `no_cover` leaves one of a worker's two."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    yield
+    sys.settrace(tracer)
 
 
 def cpu_seconds(read, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +26,8 @@ def weighted_batch(world: TinyWorld, items: list[SftItem], form_weight: float) -
     model = load_policy(world.policy)
     batch = SftCollator(0, form_weight=form_weight)(items)
     counts = SftTrainer.count(SimpleNamespace(), batch)
-    logprobs_N = SftTrainer.outputs(SimpleNamespace(model=model), model, batch)
+    trainer = SimpleNamespace(model=model, model_inputs=partial(SftTrainer.model_inputs, None))
+    logprobs_N = SftTrainer.outputs(trainer, model, batch)
     return batch, float(SftTrainer.loss_share(SimpleNamespace(), logprobs_N, batch, counts)), counts
 
 
