@@ -15,7 +15,7 @@ from support.stopped_clock import PATIENCE_S
 from grrm.errors import UserError
 from grrm.gqm.groups import Candidate, Group, Status
 from grrm.http_client.exchange import parse_retry_after
-from grrm.rewards.client import RewardServerError
+from grrm.rewards.client import RewardClient, RewardServerError
 
 
 def test_requests_are_split_concurrent_and_reassembled_in_order(start):
@@ -153,6 +153,11 @@ def test_settings_that_cannot_work_are_refused_in_one_sentence(urls, settings, m
         client(*urls, **settings)
     assert "pass@" not in str(caught.value)
     assert "=pass" not in str(caught.value)
+
+
+def test_a_text_in_the_place_of_the_list_of_servers_is_one_sentence():
+    with pytest.raises(UserError, match="each reward server is named in a list"):
+        RewardClient("http://127.0.0.1:9")
 
 
 def rows_answer(**answer):

@@ -10,7 +10,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from grrm.errors import UserError
 from grrm.http_client.client import Call, HttpClient, NoAnswer
 from grrm.http_client.exchange import AnswerError, Failure, parse_answer
 from grrm.judges.interface import GeneratedText, TokenChoices
@@ -99,13 +98,8 @@ class CompletionCall(Call[T]):
 
 
 def completions_client(urls: Sequence[str], **settings: Any) -> HttpClient:
-    """A client of servers given with or without `/v1`; `settings` are those of `HttpClient`.
-
-    Raises UserError for a text in the place of the list, and as `HttpClient`.
-    """
-    if isinstance(urls, str):
-        raise UserError(f"the servers are named by the text {urls!r}; give a list of addresses, [{urls!r}]")
-    addresses = [url.rstrip("/").removesuffix("/v1") for url in urls]
+    """A client of servers given with or without `/v1`; `settings` and errors are those of `HttpClient`."""
+    addresses = urls if isinstance(urls, str) else [url.rstrip("/").removesuffix("/v1") for url in urls]
     return HttpClient(addresses, "generation server", MODELS_PATH, **settings)
 
 

@@ -110,6 +110,8 @@ class HttpClient:
     ) -> None:
         if not urls:
             raise UserError(f"no {noun} is named: set its URL, for example http://127.0.0.1:8731")
+        if isinstance(urls, str):
+            raise UserError(f"each {noun} is named in a list: write ['http://host:port'], not a text alone")
         self.exchange = HttpExchange(**exchange)
         self.noun, self.deadline_s, self.attempts = noun, deadline_s, attempts
         for name in ("deadline_s", "connect_timeout_s", "read_timeout_s", "attempts", "max_connections"):
