@@ -145,10 +145,9 @@ inline void bf16_pack(int, int, int transpose, int, int n, int k, float, const f
   });
 }
 
-inline void bf16_packed(int, int transpose_a, int, int m, int n, int k, const float* a, int lda, const float* b, int,
-                        float beta, float* c, int ldc) {
-  bf16_multiply(m, n, k, {a, lda, transpose_a == kTransposed}, {reinterpret_cast<const uint32_t*>(b), {}}, beta, c,
-                ldc);
+inline void bf16_packed(int, int, int, int m, int n, int k, const float* a, int lda, const float* b, int, float beta,
+                        float* c, int ldc) {
+  bf16_multiply(m, n, k, {a, lda, false}, {reinterpret_cast<const uint32_t*>(b), {}}, beta, c, ldc);
 }
 
 }  // namespace grrm

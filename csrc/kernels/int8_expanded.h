@@ -46,12 +46,12 @@ inline void expanded_pack(int, int, int transpose, int, int n, int k, float, con
   });
 }
 
-// cblas_sgemm_compute with such a b; beta is 0 or 1.
-inline void expanded_packed(int, int transpose_a, int, int m, int n, int k, const float* a, int lda, const float* b,
+// cblas_sgemm_compute with such a b, and an `a` as it lies; beta is 0 or 1.
+inline void expanded_packed(int, int, int, int m, int n, int k, const float* a, int lda, const float* b,
                             int, float beta, float* c, int ldc) {
   static thread_local Pairs room, of_parts;
   const int64_t pairs = pairs_of(k);
-  const LeftPairs left = lay_out_left({a, lda, transpose_a == kTransposed}, m, k, room);
+  const LeftPairs left = lay_out_left({a, lda, false}, m, k, room);
   const RunTile run_tile = tile_runner();
   uint32_t* const expanded_parts = with_room(of_parts, n_threads() * pairs * kPanel);
   over_ranges(panels_of(n), [&](int64_t part, int64_t begin, int64_t end) {

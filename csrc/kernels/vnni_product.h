@@ -18,13 +18,7 @@ struct LeftQuads {
   const float* steps;
 };
 
-inline LeftQuads lay_out_left(Matrix a, int64_t m, int64_t k, Pairs& room, Floats& steps, Floats& turned) {
-  if (a.transposed) {  // nobody is in a hurry for these
-    turned.resize(m * k);
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t l = 0; l < k; ++l) turned[i * k + l] = a.data[l * a.columns + i];
-    a = {turned.data(), k, false};
-  }
+inline LeftQuads lay_out_left(Matrix a, int64_t m, int64_t k, Pairs& room, Floats& steps) {
   const int64_t row_stride = quads_of(k) * 2;
   with_room(room, m * row_stride);
   steps.resize(m);
@@ -109,12 +103,12 @@ inline void vnni_pack(int, int, int transpose, int, int n, int k, float, const f
   });
 }
 
-// cblas_sgemm_compute with such a b; beta is 0 or 1.
-inline void vnni_packed(int, int transpose_a, int, int m, int n, int k, const float* a, int lda, const float* b, int,
+// cblas_sgemm_compute with such a b, and an `a` as it lies; beta is 0 or 1.
+inline void vnni_packed(int, int, int, int m, int n, int k, const float* a, int lda, const float* b, int,
                         float beta, float* c, int ldc) {
   static thread_local Pairs room;  // kept: products of one size follow each other
-  static thread_local Floats steps, turned;
-  const LeftQuads left = lay_out_left({a, lda, transpose_a == kTransposed}, m, k, room, steps, turned);
+  static thread_local Floats steps;
+  const LeftQuads left = lay_out_left({a, lda, false}, m, k, room, steps);
   const QuadRange product(left, const_cast<float*>(b), m, n, k, beta != 0.0f, c, ldc);
   over_ranges(panels_of(n), [&](int64_t, int64_t begin, int64_t end) { product.run(begin, end); });
 }

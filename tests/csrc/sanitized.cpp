@@ -92,11 +92,11 @@ void scores_of_hidden(int64_t n, int64_t width, int64_t vocab, int64_t by_word) 
 
 // How far the product with b in eight bits is from `wanted`.
 float off_in_eight_bits(const grrm::Blas& blas, const Floats& a, const Floats& b, const Floats& wanted, int m, int n,
-                        int k, int how_a, int how_b) {
-  const int lda = how_a == 112 ? m : k, ldb = how_b == 112 ? k : n;
+                        int k, int how_b) {
+  const int ldb = how_b == 112 ? k : n;
   Floats packed(blas.pack_bytes(162, 16, n, k) / sizeof(float)), c(wanted.size(), 1.0f);
   blas.pack(101, 162, how_b, 16, n, k, 1.0f, b.data(), ldb, packed.data());
-  blas.packed(101, how_a, 151, m, n, k, a.data(), lda, packed.data(), n, 1.0f, c.data(), n);
+  blas.packed(101, 111, 151, m, n, k, a.data(), k, packed.data(), n, 1.0f, c.data(), n);
   float off = 0.0f;
   for (size_t i = 0; i < wanted.size(); ++i) off = std::max(off, std::fabs(c[i] - wanted[i]));
   return off;
@@ -127,24 +127,27 @@ void rounded_products(int64_t m, int64_t n, int64_t k, bool a_transposed, bool b
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(static_cast<int>(i % 11) - 5) / 4;
   const void* blas[4];
   grrm_bf16_blas(0, blas);
-  Floats c(m * n, 1.0f), wanted(m * n, 1.0f), from_packed(m * n, 1.0f);
+  Floats c(m * n, 1.0f), wanted(m * n, 1.0f);
   grrm_multiply(blas, a.data(), b.data(), c.data(), m, n, k, a_transposed, b_transposed, 1.0f);
   const int lda = static_cast<int>(a_transposed ? m : k), ldb = static_cast<int>(b_transposed ? k : n);
   const int how_a = a_transposed ? 112 : 111, how_b = b_transposed ? 112 : 111, rows = static_cast<int>(m);
   const int columns = static_cast<int>(n), depth = static_cast<int>(k);
   plain_sgemm(101, how_a, how_b, rows, columns, depth, 1.0f, a.data(), lda, b.data(), ldb, 1.0f, wanted.data(), columns);
-  Floats packed(grrm::bf16_pack_bytes(162, 16, columns, depth) / sizeof(float));
-  grrm::bf16_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, packed.data());
-  grrm::bf16_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, packed.data(), columns, 1.0f,
-                    from_packed.data(), columns);
-  // In steps of its column, which are at most 1.25 / 127, a column of b is off by half a step.
-  const float bound = 0.75f * 0.5f * 1.25f / 127 * static_cast<float>(k) + 1e-3f;
-  const grrm::Blas expanded{nullptr, grrm::expanded_pack_bytes, grrm::expanded_pack, grrm::expanded_packed};
-  const grrm::Blas vnni{nullptr, grrm::vnni_pack_bytes, grrm::vnni_pack, grrm::vnni_packed};
-  bool near = true;
-  for (const grrm::Blas& of : {expanded, vnni})
-    near = near && off_in_eight_bits(of, a, b, wanted, rows, columns, depth, how_a, how_b) <= bound;
-  if (c != wanted || from_packed != wanted || !near)
+  bool right = c == wanted;
+  if (!a_transposed) {  // what is laid out meets an `a` as it lies
+    Floats packed(grrm::bf16_pack_bytes(162, 16, columns, depth) / sizeof(float)), from_packed(m * n, 1.0f);
+    grrm::bf16_pack(101, 162, how_b, 16, columns, depth, 1.0f, b.data(), ldb, packed.data());
+    grrm::bf16_packed(101, how_a, 151, rows, columns, depth, a.data(), lda, packed.data(), columns, 1.0f,
+                      from_packed.data(), columns);
+    right = right && from_packed == wanted;
+    // In steps of its column, which are at most 1.25 / 127, a column of b is off by half a step.
+    const float bound = 0.75f * 0.5f * 1.25f / 127 * static_cast<float>(k) + 1e-3f;
+    const grrm::Blas expanded{nullptr, grrm::expanded_pack_bytes, grrm::expanded_pack, grrm::expanded_packed};
+    const grrm::Blas vnni{nullptr, grrm::vnni_pack_bytes, grrm::vnni_pack, grrm::vnni_packed};
+    for (const grrm::Blas& of : {expanded, vnni})
+      right = right && off_in_eight_bits(of, a, b, wanted, rows, columns, depth, how_b) <= bound;
+  }
+  if (!right)
     std::printf("wrong product of %d x %d x %d\n", rows, columns, depth);
 }
 
@@ -246,7 +249,7 @@ int main() {
     for (int64_t n : {1, 31, 32, 33, 130})
       for (int64_t k : {0, 1, 2, 65, 770})
         for (int how : {0, 1, 2, 3}) rounded_products(m, n, k, how & 1, how & 2);
-  rounded_products(2, 33, grrm::kMostSummed + 5, true, true);
+  rounded_products(2, 33, grrm::kMostSummed + 5, false, true);
   for (int64_t rows : {1, 2, 3, 4, 5, 6})
     for (int64_t n_quads : {0, 1, 37}) whole_sums(rows, n_quads);
   for (int64_t width : {2, 8, 48}) rotation(3, 2, width);
