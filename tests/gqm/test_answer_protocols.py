@@ -185,3 +185,4 @@ def test_a_total_that_a_model_thinks_of_is_not_its_total(mode):
     assert parse_total(f"{thoughts}8/10", mode) == 8.0
     assert isinstance(parse_total(f"{thoughts}I give eight points.", mode), Rejection)
     assert parse_total(thoughts, mode).reason is RejectReason.EMPTY
+    assert parse_total("<think>\nTotal Score: 3/10", mode).reason is RejectReason.EMPTY

@@ -66,6 +66,7 @@ def test_errors_that_a_model_thinks_of_are_not_marked():
     assert parse_errors('<think>\nMajor: "Haus"?\nno, it is right.\n</think>\nminor: "alt"', TEXT).spans == (
         ErrorSpan(27, 30, "minor"),
     )
+    assert isinstance(parse_errors('<think>\nMajor: "Haus"', TEXT), Rejection)
 
 
 def test_a_correction_behind_the_wrong_words_does_not_hide_them():

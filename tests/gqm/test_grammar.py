@@ -264,3 +264,11 @@ def test_what_a_model_thinks_is_no_part_of_its_verdict(mode):
     assert parse_verdict("<think>so so</think>A: 3, B: 8", 2, mode=mode).scores == (3.0, 8.0)
     assert reason("<think>\nA: 3, B: 8\n</think>", mode=mode) is RejectReason.EMPTY
     assert parse_sqm("<think>so so</think>8", mode) == 8.0
+
+
+@pytest.mark.parametrize("mode", ["exact", "tolerant"])
+def test_thoughts_without_an_end_are_no_verdict(mode):
+    assert reason("<think>\nAt first sight:\nA: 3, B: 8", mode=mode) is RejectReason.EMPTY
+    assert reason("<think>no</think>\n<think>\nA: 3, B: 8", mode=mode) is RejectReason.EMPTY
+    assert parse_sqm("\n<think>maybe\n8", mode).reason is RejectReason.EMPTY
+    assert parse_verdict("A keeps the tag <think>.\nA: 3, B: 8", 2, mode=mode).scores == (3.0, 8.0)

@@ -104,7 +104,7 @@ def reads_as_positions(line: str) -> bool:
 def parse_sqm(text: str, mode: Mode = "exact") -> float | Rejection:
     """The score on the last line of a single-translation judge's reply.
 
-    `exact` reads whatever `int` reads, from 0 to 10; `tolerant` also what it accepts in a group reply.
+    `exact` reads whatever `int` reads, from 0 to 10; `tolerant` what it accepts in a group reply.
     Raises ValueError for an unknown mode.
     """
     if _check_mode(mode) == "compat":
@@ -129,8 +129,9 @@ def _check_mode(mode: str) -> str:
 
 
 def behind_thoughts(reply: str) -> str:
-    """The part of a reply that follows a model's thoughts; all of one without `</think>`."""
-    return reply.rpartition("</think>")[2]
+    """The part of a reply that follows a model's thoughts; all of one without any, nothing where they do not end."""
+    behind = reply.rpartition("</think>")[2]
+    return "" if behind.lstrip().startswith("<think>") else behind
 
 
 def _lines(text: str, mode: str) -> list[str]:
