@@ -14,7 +14,7 @@ from grrm.errors import UserError
 from grrm.gqm.context import context_texts, group_prompt, nearest_context
 from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Group, Status, Verdict, tiers_of
-from grrm.gqm.languages import CANDIDATE_IDS
+from grrm.gqm.languages import CANDIDATE_IDS, MAX_CANDIDATES_TRAINED
 from grrm.judges.cache import CachedJudge
 from grrm.judges.chunk import ChunkedJudge
 from grrm.judges.dedup import (
@@ -33,7 +33,6 @@ from grrm.judges.spec import judge
 from grrm.judges.sqm import SQMOptions
 
 MAX_PERMUTATIONS = 64
-TRAINED_CANDIDATES = 8  # GRRM was trained on groups of two to eight and knows the names A to H only
 
 
 @judge("gqm", "grrm", help="generative group judge", needs="generator")
@@ -56,7 +55,7 @@ class GQMOptions(SQMOptions):
     shuffle: bool = False
     permutations: Annotated[int, Field(ge=1, le=MAX_PERMUTATIONS)] = 1
     cache_size: Annotated[int, Field(ge=0)] = 0
-    max_candidates: Annotated[int, Field(ge=2, le=len(CANDIDATE_IDS))] = TRAINED_CANDIDATES
+    max_candidates: Annotated[int, Field(ge=2, le=len(CANDIDATE_IDS))] = MAX_CANDIDATES_TRAINED
     too_many: Literal["chunk", "refuse"] = "chunk"
     too_long: Literal["drop_longest", "refuse"] = "drop_longest"
     show_copies: bool = False
