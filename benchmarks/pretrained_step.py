@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     from machine import describe_machine, write_result
 
-    result: dict[str, Any] = {"machine": describe_machine(), "load": os.getloadavg()}
-    result |= {"precision": options.precision, "row_tokens": options.row_tokens}
+    result: dict[str, Any] = {"machine": describe_machine(), "precision": options.precision}
+    result["row_tokens"] = options.row_tokens
     model, optimizer = prepare(options.model, options.precision)
     for name in WORKLOADS:
         result[name] = measure(name, model, optimizer, options)
