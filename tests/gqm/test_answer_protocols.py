@@ -63,6 +63,9 @@ def test_a_total_is_read_or_refused_with_a_reason(text, total):
         ("Total Score: 8 - good work", 8.0),
         ("total score: 80 out of 100", RejectReason.OUT_OF_RANGE),
         ("total score: -3", RejectReason.OUT_OF_RANGE),
+        *((f"Total Score: {text}", RejectReason.MALFORMED_TOTAL) for text in ("8,5", "8½", "7～8", "7—8", "7 to 8")),
+        *((f"Total Score: {text}", RejectReason.OUT_OF_RANGE) for text in ("8 points out of 20", "8 (of 20)")),
+        ("Total Score: 8 of 10 points", 8.0),
     ],
 )
 def test_tolerant_reads_what_exact_refuses(text, total):

@@ -18,10 +18,10 @@ _MARK = "Total Score"
 _NOISE = re.compile(r"points?|[:\[\]*|']")
 _NOISE_COMPAT = re.compile(r"points?|[:\[*|']")
 _TOLERANT = re.compile(
-    r"total\s+score(?P<between>[\s:=*_`~|'\"\[({$\\]*(?:(?:is|boxed)[\s*_`{]*)?)"
+    r"total\s+score[\s:=*_`~|'\"\[({$\\]*(?:(?:is|boxed)[\s*_`{]*)?"
     r"(?:\(?[0-9.]+(?:\s*[-+−×*]\s*[0-9.]+)+\)?\s*=\s*)?"  # a sum of points, before what it comes to
-    r"(?P<total>[-+]?[0-9]+(?:\.[0-9]+)?)(?![\w%]|\.[0-9]|[^\S\n]*[-+−–×=][^\S\n]*[0-9])"
-    r"(?:[\s*_`~|'\"\])}$]*(?:/|out\s+of)\s*(?P<whole>[0-9]+(?:\.[0-9]+)?))?",
+    r"(?P<total>[-+]?[0-9]+(?:\.[0-9]+)?)(?![\w%⁄]|[.,][0-9]|[^\S\n]*(?:[-+−‐–—~〜×=]|to\b|or\b)[^\S\n]*[0-9])"
+    r"(?:(?:[\s*_`~|'\"\[\](){}$]|points?)*(?:/|(?:out\s+)?of)\s*(?P<whole>[0-9]+(?:\.[0-9]+)?))?",
     re.IGNORECASE,
 )
 # Lines that only the prompt or the judge may write: an answer with one could bring criteria of its own.
