@@ -46,6 +46,16 @@ def test_a_major_error_counts_beside_others_however_its_severity_is_written(line
     assert marked == MarkedErrors(pytest.approx(7.6), (ErrorSpan(4, 8, "major"), ErrorSpan(27, 30, "minor")))
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['minor: "alt"; major: "Haus"', 'minor: "alt" critical error – “Haus”', 'minor: "alt", Major (gender): "Haus"'],
+)
+def test_several_errors_on_one_line_are_no_verdict(line):
+    for mode in ("exact", "tolerant"):
+        assert isinstance(parse_errors(f'{line}\nminor: "der"', TEXT, mode), Rejection)
+    assert parse_errors('minor: "alt" (no major error)', TEXT, "exact").score == pytest.approx(9.6)
+
+
 def test_a_severity_without_errors_costs_nothing():
     assert parse_errors('Critical: none\nMajor: None.\nMinor: "alt"', TEXT).score == pytest.approx(9.6)
     assert parse_errors("critical: no errors\nmajor: none\nminor: none", TEXT) == MarkedErrors(10.0, ())

@@ -39,6 +39,7 @@ def test_empty_answers_are_no_translation(extractor_type):
         ("```Hello```", "Hello"),
         ("```Hello there\nfriend\n```", "Hello there\nfriend"),
         ("```text\n```", None),
+        ("``` text\nHello there.\n```", "Hello there."),
     ],
 )
 def test_language_tag_of_a_fence_is_not_part_of_the_translation(extractor_type, block, translation):

@@ -14,8 +14,11 @@ from grrm.gqm.prompts import context_block, fenced
 from grrm.gqm.spans import MQM_WEIGHTS, SEVERITIES, ErrorSpan, Spans, spans_sorted
 
 WORST = 25.0  # points of errors of a translation that scores 0 (Freitag et al. 2021)
-_BEGINNING = rf"[\s*\-•\d.)]*({'|'.join(SEVERITIES)})\b"
-_LINE = re.compile(rf"{_BEGINNING}(?:\s+errors?)?(?:\s*\([^()]*\))?[\s*]*[:：\-–—][\s*]*(.*)", re.IGNORECASE)
+_SEVERITY = rf"({'|'.join(SEVERITIES)})\b"
+_BEGINNING = rf"[\s*\-•\d.)]*{_SEVERITY}"
+_TIED = r"(?:\s+errors?)?(?:\s*\([^()]*\))?[\s*]*[:：\-–—][\s*]*"
+_LINE = re.compile(rf"{_BEGINNING}{_TIED}(.*)", re.IGNORECASE)
+_ANOTHER = re.compile(rf"\b{_SEVERITY}{_TIED}[\"“„«'‘「『]", re.IGNORECASE)  # error on the same line
 _LIKE_A_LINE = re.compile(rf"{_BEGINNING}.*[\"“”„«»「」『』]", re.IGNORECASE)
 _UP_TO_LAST, _UP_TO_FIRST = (re.compile(f"[\"“”„«»'‘’「『]({words})[\"“”„«»'‘’」』]") for words in (".+", ".+?"))
 _DETECTED = r"(?:\s+(?:were\s+|was\s+)?(?:found|detected|identified))?[\s.!*。]*"
@@ -59,7 +62,8 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
     the translation, or none, lower the score and mark nothing.
 
     Both an error and the line that there are none, or neither, is no verdict. Nor is a severity with nothing or a
-    number behind it, or with quoted words that it is not tied to. Thoughts up to `</think>` do not count.
+    number behind it, or with quoted words that it is not tied to, nor are two errors on a line. Thoughts up to
+    `</think>` do not count.
 
     `exact` rejects other lines, too, which `tolerant` passes over, such as `critical: none` where there are errors.
     """
@@ -72,7 +76,7 @@ def parse_errors(reply: str, translation: str, mode: Mode = "tolerant") -> Marke
             says_none = True
         elif is_without and mode != "exact":
             has_severity_without = True
-        elif error and error[2] and not is_without and not _NUMBER.fullmatch(error[2]):
+        elif error and error[2] and not (is_without or _NUMBER.fullmatch(error[2]) or _ANOTHER.search(error[2])):
             errors.append((error[1].lower(), _words(error[2], translation)))
         elif mode == "exact" or error or _LIKE_A_LINE.match(line):
             return Rejection(RejectReason.MALFORMED_ERRORS, line[-80:])

@@ -14,7 +14,7 @@ from grrm.errors import require_known
 from grrm.gqm.prompts import FENCE
 
 # What Markdown calls an info string: one bare word on the opening fence's own line, with lines after it.
-_INFO_STRING = re.compile(r"[A-Za-z][A-Za-z0-9_+#-]*[ \t\r]*\n")
+_INFO_STRING = re.compile(r"[ \t]*[A-Za-z][A-Za-z0-9_+#-]*[ \t\r]*\n")
 
 
 def extract_translation(response: str, extractor_type: str, *, strip_info_string: bool = True) -> str | None:
