@@ -14,7 +14,7 @@ class DataConfig(Section):
 
     train_datasets: str = key(
         None,
-        "file of training rows: JSON lines, for a reward model also parquet",
+        "file of training rows: JSON lines, for DPO and reward models also parquet",
         names="file",
         required="give the file of training rows",
     )
