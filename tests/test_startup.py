@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
 import sys
 
 import pytest
@@ -224,6 +225,15 @@ def test_a_package_of_an_extra_that_is_missing_is_one_sentence(package, extra, c
     words = capsys.readouterr().err
     assert words.startswith(f"error: the package {package} is not installed: run `pip install 'paddle-grrm[{extra}]'`")
     assert words.count("\n") == 1
+
+
+def test_a_report_without_its_extra_is_one_sentence(tmp_path):
+    """Jinja2 and MarkupSafe come with the extra alone, and either may be imported first."""
+    code = "import sys; sys.modules.update(jinja2=None, markupsafe=None); from grrm.cli import main; main()"
+    command = [sys.executable, "-c", code, "report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "run `pip install 'paddle-grrm[report]'`" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["grrm.nowhere", "paddle.nowhere"])

@@ -25,11 +25,8 @@ _EXTRAS = {
     "sacrebleu": "metrics",
     "math_verify": "math",
     "gguf": "models",
-    "flask": "server",
-    "waitress": "server",
-    "prometheus_client": "server",
-    "matplotlib": "report",
-    "jinja2": "report",
+    **dict.fromkeys(("flask", "waitress", "prometheus_client"), "server"),
+    **dict.fromkeys(("matplotlib", "jinja2", "markupsafe"), "report"),
 }
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")  # in an error of safetensors
