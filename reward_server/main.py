@@ -33,7 +33,7 @@ from .settings import LogFormat, LogLevel, Settings, load_settings
 )
 @click.option("--openai-token-env", metavar="NAME", help="Environment variable with the bearer token of these servers.")
 @click.option("--tokenizer", metavar="FOLDER", help="With --openai-url: the model's tokenizer.")
-@click.option("--chat-template", type=click.Choice(CHAT_TEMPLATES), help="Chat format.  [default: as the folder records, else chatml]")
+@click.option("--chat-template", type=click.Choice(CHAT_TEMPLATES), help="Format.  [default: the model's, else chatml]")
 @click.option("--backend", type=click.Choice(BACKENDS), help="Engine for the checkpoint.  [default: paddle]")
 @click.option(
     "--fastdeploy-option",
