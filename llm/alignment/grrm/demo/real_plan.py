@@ -35,7 +35,7 @@ ROWS_S = 5.0  # of making a file of rows
 STEP_S = {SFT: 3.0, "rm": 4.0, **dict.fromkeys(RANKERS, 4.0), "sqm": 10.0, "gqm_sft": 5.0}
 RLVR_STEP_S, RL_STEP_S, SAMPLE_S, SIMILARITY_S = 3.0, 0.1, 0.03, 0.01  # of a prompt's samples, sample, output, text
 FLOAT32_TIMES, PATIENCE = 5.0, 4.0  # without AVX-512; times what is planned, before a stage is stopped
-JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 500, "gqm": 100}
+JUDGED_S = {"rm": 60, **dict.fromkeys(RANKERS, 60), "logprob": 60, "sqm": 150, "gqm": 100}
 
 
 @dataclass(frozen=True, slots=True)
