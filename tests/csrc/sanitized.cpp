@@ -249,6 +249,7 @@ int main() {
     for (int64_t n : {1, 31, 32, 33, 130})
       for (int64_t k : {0, 1, 2, 65, 770})
         for (int how : {0, 1, 2, 3}) rounded_products(m, n, k, how & 1, how & 2);
+  rounded_products(2, 33, grrm::kMostSummed + 5, true, true);
   rounded_products(2, 33, grrm::kMostSummed + 5, false, true);
   for (int64_t rows : {1, 2, 3, 4, 5, 6})
     for (int64_t n_quads : {0, 1, 37}) whole_sums(rows, n_quads);
