@@ -170,6 +170,40 @@ def test_translations_by_servers_that_went_away_are_not_asked_for_again(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "out.jsonl"}
 
 
+def test_verdicts_that_were_there_when_a_judge_failed_are_kept_but_not_those_of_a_judge_changed_since(tmp_path):
+    judge, rows, out = tmp_path / "mine.py", write_rows(tmp_path), tmp_path / "out.jsonl"
+    words = ["rank", rows, "--judge", f"{judge}:judge", "--out", out, "--batch-rows", 1]
+
+    def judged() -> list[str]:
+        return (tmp_path / "judged").read_text().split("\n")[:-1]
+
+    judge.write_text(_FAILS_ONCE)
+    failed = grrm(*words, cwd=tmp_path)
+    assert f"3 of {N_ROWS} rows are in {out}.parts: the same command goes on from there" in failed.stderr
+    assert "a group took" in grrm(*words, cwd=tmp_path).stderr
+    assert judged() == [f"Zahl {row}" for row in range(N_ROWS)]
+    assert not (tmp_path / "out.jsonl.parts").exists()
+
+    for file in ("judged", "failed"):
+        (tmp_path / file).unlink()
+    grrm(*words, cwd=tmp_path)
+    judge.write_text(f"{_FAILS_ONCE}# other\n")
+    grrm(*words, cwd=tmp_path)
+    assert len(judged()) == 3 + N_ROWS
+
+
+def test_rows_that_no_server_judged_are_judged_by_the_same_command(tmp_path):
+    rows, out = write_rows(tmp_path), tmp_path / "out.jsonl"
+    with CompletionsServer(lambda body, _: Refuse(503) if server.model_status == 503 else "A: 9, B: 7") as server:
+        server.model_status = 503
+        words = ["rank", rows, "--url", server.url, "--model", "m", "--prompt-type", "score", "--out", out]
+        assert "no server answered for any of the" in refusal(*words, "--deadline", 1)
+        server.model_status = 200
+        invoke(*words, "--deadline", 60)
+    assert len(out.read_text().splitlines()) == N_ROWS
+    assert "judge_unreachable" not in out.read_text()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell processes that their parent is gone")
 def test_no_process_outlives_a_command_that_is_killed(tmp_path):
     (tmp_path / "mine.py").write_text(_SAYS_ITS_ID)

@@ -23,7 +23,7 @@ import click
 from grrm.cli.folders import works_on_folder
 from grrm.cli.options import FILE, FiniteRange, option_group, refuse_ineffective
 from grrm.cli.script_flags import ScriptCommand
-from grrm.cli.shares import Compute, Opened, compute_share, fingerprint, read_done
+from grrm.cli.shares import Compute, IsFinal, Opened, compute_share, fingerprint, read_done
 from grrm.errors import UserError
 from grrm.startup import end_with_parent, usable_cores
 
@@ -90,12 +90,13 @@ def over_devices(
     description: str,
     *,
     resumes: bool = False,
+    is_final: IsFinal = lambda value: True,
 ) -> list[Any]:
     """Return the results of `compute` for the rows 0 to `n_rows`, in their order, computed here or on devices.
 
     It gets what `open_it` opened in its process and at most `batch_rows` rows, and must return the same for a row
     whichever are in its batch. A process that has a share ends here. With `resumes` a command on one file goes on where
-    it ended early, also without devices.
+    it ended early, also without devices, and computes the rows again whose results are not `is_final`.
 
     Raises UserError for devices that cannot be used, and when one of their processes fails or takes too long.
     """
@@ -115,7 +116,7 @@ def over_devices(
         refuse_ineffective(("batch_deadline",), "without --devices")
         if resumes and context.params["out"] is not None and not works_on_folder() and _rows_of(context)[0].is_file():
             meta[_SHARES] = shares = _Shares({"this": {}}, meta[_WORDS], n_rows, context)
-            return shares.compute(batch_rows, open_it, compute, description)
+            return shares.compute(batch_rows, open_it, compute, description, is_final)
     opened = open_it()
     with closing(StepProgress(n_rows, description=description)) as progress:
         ranges = batches(n_rows, batch_rows, lambda done, _: progress.update(done))
@@ -164,19 +165,25 @@ class _Shares:
         return cls(environments(devices), words, n_rows, context)
 
     def compute(
-        self, batch_rows: int, open_it: Callable[[], Opened], compute: Compute[Opened], description: str
+        self,
+        batch_rows: int,
+        open_it: Callable[[], Opened],
+        compute: Compute[Opened],
+        description: str,
+        is_final: IsFinal,
     ) -> list[Any]:
         """Compute the rows that are not done in this process, and read the results of all."""
         from grrm.tracking.console import StepProgress
 
-        n_done = len(read_done(self.parts, self.key))
+        n_done, path = len(read_done(self.parts, self.key, is_final)), self.files[0]
         try:
             with closing(StepProgress(self.n_rows, initial=n_done, description=description)) as progress:
-                compute_share(self.n_rows, batch_rows, open_it, compute, 0, 1, self.files[0], progress.update)
+                compute_share(self.n_rows, batch_rows, open_it, compute, 0, 1, path, progress.update, is_final)
         finally:
             done = read_done(self.parts, self.key)
-            if 0 < len(done) < self.n_rows:
-                sentence = f"{len(done)} of {self.n_rows} rows are in {self.parts}: the same command goes on from there"
+            n_final = sum(map(is_final, done.values()))
+            if n_final and len(done) < self.n_rows:
+                sentence = f"{n_final} of {self.n_rows} rows are in {self.parts}: the same command goes on from there"
                 click.echo(sentence, err=True)
         return [done[row] for row in range(self.n_rows)]
 

@@ -52,15 +52,18 @@ def judged(
     metrics: JudgeMetrics,
     earlier: Mapping[int, Mapping[str, Any]],
     remedy: str = "give the output as ROWS with --resume to judge those alone",
+    *,
+    resumes: bool = False,
 ) -> Columns:
     """The verdicts on the groups as columns; `earlier` has those that need no judge, by the index of their row.
 
-    `remedy` is the advice where servers did not answer for some of them.
+    `remedy` is the advice where servers did not answer for some of them. With `resumes` the same command goes on where
+    it ended early, and asks again for those.
 
     Raises UserError as the judge does, and where no server answered at all.
     """
     still_open = [group for group in groups if int(group.group_id) not in earlier]
-    new = _judged(judge, still_open, batch_rows, metrics, remedy) if still_open else {}
+    new = _judged(judge, still_open, batch_rows, metrics, remedy, resumes) if still_open else {}
     columns: dict[str, list[Any]] = {}
     for name in verdict_types():
         values = iter(new.get(name, ()))
@@ -70,22 +73,32 @@ def judged(
 
 
 def _judged(
-    chosen: ChosenJudge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics, remedy: str
+    chosen: ChosenJudge, groups: Sequence[Group], batch_rows: int, metrics: JudgeMetrics, remedy: str, resumes: bool
 ) -> dict[str, list[Any]]:
     """The new verdicts; what they are, and what they cost, is told on stderr."""
     from grrm.judges.value_head import RewardModelJudge, clipping
 
-    opened, before, seconds = cache(chosen.open), metrics.values(), 0.0
+    opened, before, seconds, n_judged = cache(chosen.open), metrics.values(), 0.0, 0
+    status_at = list(verdict_types()).index("judge_statuses")
 
     def judge_rows(judge: Judge, rows: Sequence[int]) -> list[Any]:
-        nonlocal seconds
+        nonlocal seconds, n_judged
         start_s = time.perf_counter()
         verdicts = judge.judge([groups[row] for row in rows])
-        seconds += time.perf_counter() - start_s
+        seconds, n_judged = seconds + time.perf_counter() - start_s, n_judged + len(rows)
         return _values(verdicts)
 
     settings = json.dumps(chosen.settings, ensure_ascii=False, sort_keys=True)
-    rows = [[*row, settings] for row in over_devices(len(groups), batch_rows, opened, judge_rows, "ranking")]
+    values_of_rows = over_devices(
+        len(groups),
+        batch_rows,
+        opened,
+        judge_rows,
+        "ranking",
+        resumes=resumes,
+        is_final=lambda values: UNANSWERED.isdisjoint(values[status_at]),
+    )
+    rows = [[*values, settings] for values in values_of_rows]
     columns = {name: [row[i] for row in rows] for i, name in enumerate(verdict_types())}
     _tell_of_unanswered(columns["judge_statuses"], remedy)
     counts = Counter(status for statuses in columns["judge_statuses"] for status in statuses)
@@ -101,8 +114,8 @@ def _judged(
     n_clipped, n_scores = (int(after[name] - before[name]) for name in ("clipped_scores", "model_scores"))
     if n_clipped and isinstance(judge := opened(), RewardModelJudge):
         click.echo(clipping(n_clipped, n_scores, judge.score_scale), err=True)
-    if seconds:  # not where others have judged
-        click.echo(judge_cost(len(groups), seconds, before, after), err=True)
+    if n_judged:  # not where others have judged
+        click.echo(judge_cost(n_judged, seconds, before, after), err=True)
     return columns
 
 

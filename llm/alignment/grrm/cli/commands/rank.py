@@ -103,7 +103,7 @@ def rank(
     judge = judge._replace(open=partial(shared, "judge", judge.open))
     types = verdict_types() if score_key == SCORES else {score_key: verdict_types()[SCORES]}
     with result_sink(out, written, types, lambda _: show_verdicts(groups, columns)) as write:
-        columns = judged(judge, groups, batch_rows, metrics, earlier)
+        columns = judged(judge, groups, batch_rows, metrics, earlier, resumes=True)
         new = columns if score_key == SCORES else {score_key: columns[SCORES]}
         write(new if written is records else with_empty_rows(new, usable.numbers, len(written.rows)))
 
