@@ -116,6 +116,12 @@ def test_scores_in_large_lists_stay_beside_their_samples(tmp_path):
     assert read(tmp_path / "de2en.parquet") == [{"mt_texts": ["a", "b"], "scores": [1.0, 3.0]}]
 
 
+def test_a_file_of_which_no_row_was_sampled_has_no_row_left(tmp_path):
+    path = write(tmp_path / "de2en.parquet", [{"src_text": "a", "mt_texts": [None]}, {"src_text": "b", "mt_texts": []}])
+    (report,) = clean_sample_files(tmp_path)
+    assert ([row.row for row in report.rejected], read(path)) == ([1, 2], [])
+
+
 def test_samples_of_several_lines_can_be_put_on_one(tmp_path):
     texts = ["\n a\nb \n", "a; b</s>", "c\td"]
     path = write(tmp_path / "de2en.parquet", [{"mt_texts": texts}])

@@ -107,6 +107,8 @@ def _clean_batch(
     """The cleaned rows, which of them have a candidate, and the number of candidates before and after."""
     column = table[text_key].combine_chunks()
     texts = column.flatten()
+    if pa.types.is_null(texts.type):  # a file with nothing but nulls
+        texts = texts.cast(pa.string())
     rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False).astype(np.int64)
     cut = _cut_at_end_token(texts)
     if single_line:
