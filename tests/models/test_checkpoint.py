@@ -144,7 +144,7 @@ def test_missing_model_is_one_sentence(tmp_path):
         PaddleEngine.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"has no config\.json"):
         PaddleEngine.from_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     with pytest.raises(UserError, match="no weights"):
         PaddleEngine.from_pretrained(tmp_path)
 
@@ -168,7 +168,7 @@ def test_a_config_of_endless_brackets_is_one_sentence(tmp_path):
 
 @pytest.mark.parametrize("name", ["model_state.pdparams", "pytorch_model.bin"])
 def test_pickled_weights_are_refused_before_they_are_opened(tmp_path, name):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     (tmp_path / name).write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     with pytest.raises(UserError, match=rf"holds pickled weights only \({name}\), which could run code"):
         PaddleEngine.from_pretrained(tmp_path)

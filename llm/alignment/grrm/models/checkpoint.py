@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,24 +115,25 @@ def _check_numbers(config: Mapping[str, Any], file: str) -> None:
 
 def load_causal_lm(directory: str | Path, dtype: str = "float32", **overrides: Any) -> Any:
     """The causal language model in `directory` for generation, in eval mode. Raises UserError as `load_model` does."""
-    model = load_model(None, directory, dtype=dtype, **overrides)
+    from grrm.models.policy import POLICY_BASES
+
+    model = load_model(POLICY_BASES.__getitem__, directory, dtype=dtype, **overrides)
     model.eval()
     return model
 
 
-def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any:
-    """`model_class` with the checkpoint in `directory`, every parameter of it from there; Hugging Face's is converted.
-
-    None is PaddleNLP's own class of that model.
+def load_model(class_of: Callable[[str], Any], directory: str | Path, **overrides: Any) -> Any:
+    """The class of a `model_type` with the checkpoint in `directory`, every parameter from there; torch's is converted.
 
     `overrides` are those of `from_pretrained`: `dtype`, and settings that replace those in config.json. Raises
-    UserError, one sentence, for a folder without config.json or whole safetensors weights, weights that lack a
-    parameter or do not fit config.json, and rotary embeddings of a kind that PaddleNLP would leave out.
+    UserError, one sentence, as `check_checkpoint`, for weights that lack a parameter or do not fit config.json, and for
+    rotary embeddings of a kind that PaddleNLP would leave out.
     """
     directory = Path(directory)
-    overrides = rotary_overrides(directory / "config.json", read_config(directory)) | overrides
+    config = check_architecture(directory)
+    overrides = rotary_overrides(directory / "config.json", config) | overrides
     files = weight_files(directory)
-    model_class = model_class or _paddlenlp_class(directory)
+    model_class = class_of(config["model_type"])
     model_class._keys_to_ignore_on_load_missing = [TIED_HEAD]  # no warning: what is missing is looked for below
     converted: dict[str, Any] = {}
     try:
@@ -151,12 +152,6 @@ def load_model(model_class: Any, directory: str | Path, **overrides: Any) -> Any
         )
     share_rotary_tables(model)
     return model
-
-
-def _paddlenlp_class(directory: Path) -> Any:
-    from grrm.models.policy import POLICY_BASES
-
-    return POLICY_BASES[check_checkpoint(directory)["model_type"]]
 
 
 def _converted(model_class: Any, directory: Path, files: Iterable[Path], overrides: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ import paddle
 from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
 
 from grrm.errors import UserError
-from grrm.models.checkpoint import TIED_HEAD, check_checkpoint, load_model
+from grrm.models.checkpoint import TIED_HEAD, load_model
 from grrm.models.cpu_layers import takes_ranges
 from grrm.models.hub import checkpoint_folder
 from grrm.models.packing import dense_mask, flashmask_ends
@@ -178,11 +178,8 @@ def load_policy(directory: str | Path, **config_overrides: Any) -> Any:
     `directory` may be a hub's name of it. Raises UserError when there is no readable config.json, or weights that are
     not whole or do not fit it, and as `checkpoint_folder`.
     """
-    directory = checkpoint_folder(directory)
-    config = check_checkpoint(directory)
-    return load_model(
-        policy_class(config["model_type"]), directory, **{"dtype": "float32", "use_cache": False, **config_overrides}
-    )
+    settings = {"dtype": "float32", "use_cache": False, **config_overrides}
+    return load_model(policy_class, checkpoint_folder(directory), **settings)
 
 
 def freeze_layers(model: Any, n_layers: int) -> None:
