@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -230,7 +231,7 @@ def test_a_rank_that_cannot_sample_stops_every_rank():
 
 def test_an_evaluation_with_line_separators_in_its_texts_is_read_again(tmp_path):
     prompt = TranslatedPrompt(TASK, ("one\u2028two", None), (1.0, None), (3, 4))
-    write_evaluation(tmp_path, 0, [prompt], [("one\u2028two", "three\x85\x0b\nfour")])
+    write_evaluation(tmp_path, 0, [replace(prompt, responses=("one\u2028two", "three\x85\x0b\nfour"))])
     assert read_evaluation(tmp_path, 0) == [prompt]
 
 

@@ -18,13 +18,14 @@ GREEDY = "_greedy"  # ends the names of what greedy translations get; samples' h
 class TranslatedPrompt:
     """A held-out prompt with its translations, of which the greedy one, if there is one, is the first.
 
-    `rewards` are the judge's, None where it gave none; `lengths` are tokens of the responses.
+    `rewards` are the judge's, None where it gave none; `lengths` are tokens of the `responses`, for the record.
     """
 
     task: TranslationTask
     translations: tuple[str | None, ...]
     rewards: tuple[float | None, ...]
     lengths: tuple[int, ...]
+    responses: tuple[str, ...] = ()
 
 
 def compares_only(prompts: Sequence[TranslatedPrompt]) -> bool:

@@ -33,7 +33,7 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Result of an evaluation: metrics, lines for the console, and the prompts with translations and responses.
+    """Result of an evaluation: metrics, lines for the console, and the prompts with their translations.
 
     Where `is_relative`, `eval_reward` cannot be compared with that of another evaluation.
     """
@@ -41,7 +41,6 @@ class Evaluation:
     metrics: dict[str, float]
     lines: list[str]
     prompts: list[TranslatedPrompt]
-    responses: list[tuple[str, ...]]
     is_relative: bool = False
 
 
@@ -68,8 +67,7 @@ class HeldOut:
 
         A collective.
         """
-        translated = self._translated(step)
-        prompts = [prompt for prompt, _ in translated]
+        prompts = self._translated(step)
         has_greedy = self.decoding.greedy
         metrics = held_out_scores(prompts, has_greedy=has_greedy, has_references=self.has_references)
         lines = [console_line(len(prompts), metrics)]
@@ -83,10 +81,10 @@ class HeldOut:
             alarm_metrics, sentence = self.alarm.check(step, metrics, prompts, self.is_relative)
             metrics.update(alarm_metrics)
             lines += [] if sentence is None else [sentence]
-        return Evaluation(metrics, lines, prompts, [responses for _, responses in translated], self.is_relative)
+        return Evaluation(metrics, lines, prompts, self.is_relative)
 
-    def _translated(self, step: int) -> list[tuple[TranslatedPrompt, tuple[str, ...]]]:
-        """Every prompt, translated and judged, with the responses, in order, on every rank."""
+    def _translated(self, step: int) -> list[TranslatedPrompt]:
+        """Every prompt, translated and judged, in order, on every rank."""
         positions = self.ranks.share_of(range(len(self.prompts)))
         batch = PromptBatch(self.ranks.share_of(self.prompts), positions, generation=0, step=step)
         stage = "sampling held-out translations"
@@ -122,16 +120,16 @@ def _joined(greedy: Rolled, sampled: Rolled) -> Rolled:
     return replace(sampled, group=group, token_ids=greedy.token_ids + sampled.token_ids, finish_reasons=reasons)
 
 
-def _translated_prompt(scored: Scored) -> tuple[TranslatedPrompt, tuple[str, ...]]:
-    """A judged group reduced to its numbers, and its responses."""
+def _translated_prompt(scored: Scored) -> TranslatedPrompt:
+    """A judged group reduced to its texts and numbers."""
     candidates = scored.rolled.group.candidates
-    prompt = TranslatedPrompt(
+    return TranslatedPrompt(
         task=scored.rolled.group.task,
         translations=tuple(candidate.translation for candidate in candidates),
         rewards=tuple(scored.shaped.rewards),
         lengths=tuple(len(tokens) for tokens in scored.rolled.token_ids),
+        responses=tuple(candidate.response for candidate in candidates),
     )
-    return prompt, tuple(candidate.response for candidate in candidates)
 
 
 class EvaluateAtEnds(TrainerCallback):

@@ -177,8 +177,7 @@ class GroupPolicyTrainer(
         metrics = evaluation.metrics
         self.record.evaluation(self.state.global_step, metrics, evaluation.lines)
         if self.is_world_process_zero():
-            step, rows = self.state.global_step, (evaluation.prompts, evaluation.responses)
-            write_evaluation(self.args.output_dir, step, *rows)
+            write_evaluation(self.args.output_dir, self.state.global_step, evaluation.prompts)
         self.log(dict(metrics))
         if self.stopper is not None:
             self.stopper.is_off = evaluation.is_relative

@@ -18,17 +18,15 @@ from grrm.tracking.report.selection import FOLDER as REJUDGED
 
 EVALUATIONS = "held_out"  # the folder
 TASK_FIELDS = ("source", "src_lang", "trg_lang", "reference")
+OUTPUT_FIELDS = ("translations", "rewards", "lengths")
 
 
-def write_evaluation(
-    output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt], responses: Sequence[tuple[str, ...]]
-) -> None:
+def write_evaluation(output_dir: str | Path, step: int, prompts: Sequence[TranslatedPrompt]) -> None:
     """Every held-out row with its responses, translations, rewards and lengths after `step`, a JSON line each."""
     with atomic_path(_file(output_dir, step)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for prompt, texts in zip(prompts, responses, strict=True):
+        for prompt in prompts:
             task = {name: getattr(prompt.task, name) for name in (*TASK_FIELDS, "data_source")}
-            outputs = {"translations": prompt.translations, "rewards": prompt.rewards, "lengths": prompt.lengths}
-            outputs["responses"] = texts
+            outputs = {name: getattr(prompt, name) for name in (*OUTPUT_FIELDS, "responses")}
             file.write(json.dumps({**task, **outputs}, ensure_ascii=False) + "\n")
 
 
@@ -114,4 +112,4 @@ def _file(output_dir: str | Path, step: int) -> Path:
 
 def _prompt(row: dict[str, Any]) -> TranslatedPrompt:
     task = TranslationTask(*(row[name] for name in TASK_FIELDS))
-    return TranslatedPrompt(task, *(tuple(row[name]) for name in ("translations", "rewards", "lengths")))
+    return TranslatedPrompt(task, *(tuple(row[name]) for name in OUTPUT_FIELDS))
