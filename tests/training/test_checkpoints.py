@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -223,7 +224,7 @@ def test_checkpoint_that_training_cannot_go_on_from_is_told(tmp_path):
     check_resumable(args, path, {"step": 6}, updates_per_rollout=3)
     with pytest.raises(UserError, match="saved after step 6, in the middle of what are rollouts of 4 optimizer steps"):
         check_resumable(args, path, {"step": 6}, updates_per_rollout=4)
-    divided = Topology(data=1, sharding=2, tensor=1, pipeline=1, rows_per_step=8, unified=False).state()
+    divided = asdict(Topology(data=1, sharding=2, tensor=1, pipeline=1, rows_per_step=8, unified=False))
     with pytest.raises(UserError, match=r"saved in parts by 2 processes \(sharding 2\).* laid out over 1 process:"):
         check_resumable(args, path, {"step": 6, "topology": divided})
     args.load_sharded_model = True
@@ -245,7 +246,7 @@ def topology(**changes):
     ],
 )
 def test_layouts_that_a_checkpoint_fits(tmp_path, saved, now):
-    check_topology(tmp_path, topology(**saved).state(), topology(**now))
+    check_topology(tmp_path, asdict(topology(**saved)), topology(**now))
     check_topology(tmp_path, None, topology(**now))
 
 
@@ -266,7 +267,7 @@ def test_layouts_that_a_checkpoint_fits(tmp_path, saved, now):
 )
 def test_layouts_that_a_checkpoint_does_not_fit(tmp_path, saved, now, sentence):
     with pytest.raises(UserError, match=sentence):
-        check_topology(tmp_path, topology(**saved).state(), topology(**now))
+        check_topology(tmp_path, asdict(topology(**saved)), topology(**now))
 
 
 class Saved:

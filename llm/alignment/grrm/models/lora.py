@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def without_adapters(model: Any) -> Any:
     for path, layer in list(plain.named_sublayers()):
         if isinstance(layer, LoRALinear):
             parent, _, name = path.rpartition(".")
-            setattr(_at(plain, parent), name, _linear(layer))
+            setattr(reduce(getattr, filter(None, parent.split(".")), plain), name, _linear(layer))
     return plain
 
 
@@ -107,12 +108,6 @@ def _linear(layer: LoRALinear) -> Any:
     linear = paddle.nn.Linear(1, 1, bias_attr=False if layer.bias is None else None)
     linear.weight, linear.bias = layer.weight, layer.bias
     return linear
-
-
-def _at(model: Any, path: str) -> Any:
-    for name in filter(None, path.split(".")):
-        model = getattr(model, name)
-    return model
 
 
 def _named(rank: int, alpha: int, targets: Iterable[str]) -> str:

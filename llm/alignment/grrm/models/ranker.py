@@ -18,7 +18,7 @@ from grrm.errors import UserError
 from grrm.models.cpu_layers.attention import SoftmaxAttention
 from grrm.models.packing import scatter_index
 from grrm.models.token_scores import score_beside_largest
-from grrm.models.value_head import CandidateGroup, RewardModel, pack_groups, row_inputs, score_float32
+from grrm.models.value_head import CandidateGroup, RewardModel, pack_groups, score_float32
 from grrm.paddlenlp_api.modeling import Qwen2Config
 from grrm.paddlenlp_api.modeling import qwen2 as modeling
 
@@ -214,7 +214,7 @@ class Ranker(RewardModel):
         group_sizes = [len(group.responses) for group in groups]
         rows = lay_out_rows(tokens.lengths_R, numbers_R, group_sizes, self.compare)
         positions_2N = paddle.concat([tokens.own_positions_N, tokens.positions_N])
-        return {**row_inputs(tokens), "positions_2N": positions_2N, "labels_N": tokens.labels_N, **rows._asdict()}
+        return {**tokens.model_inputs(), "positions_2N": positions_2N, "labels_N": tokens.labels_N, **rows._asdict()}
 
     def forward(self, **batch: Any) -> paddle.Tensor:
         """Scores [R] float32."""

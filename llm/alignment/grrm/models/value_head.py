@@ -89,13 +89,6 @@ def pack_groups(groups: Sequence[CandidateGroup]) -> tuple[PackedTokens, NDArray
     return packed, np.asarray(numbers_R, dtype=np.int64)
 
 
-def row_inputs(tokens: PackedTokens) -> dict[str, Any]:
-    """Return the backbone's inputs of packed rows."""
-    inputs = tokens.model_inputs()
-    del inputs["positions_N"]
-    return inputs
-
-
 def score_float32(layer: nn.Linear, x_RH: paddle.Tensor) -> paddle.Tensor:
     """Return the one output of `layer` for each row [R], in float32 even where weights are bfloat16.
 
@@ -130,7 +123,7 @@ class PairwiseModel(RewardModel):
         tokens, numbers_R = pack_groups(groups)
         assert tokens.own_positions_N is not None
         last_R = (np.cumsum(tokens.lengths_R) - 1)[numbers_R]
-        return {**row_inputs(tokens), "positions_R": tokens.own_positions_N[paddle.to_tensor(last_R)]}
+        return {**tokens.model_inputs(), "positions_R": tokens.own_positions_N[paddle.to_tensor(last_R)]}
 
     def forward(self, **batch: Any) -> paddle.Tensor:
         """Scores [R] float32."""

@@ -14,7 +14,7 @@ from grrm.config import RewardModelConfig
 from grrm.evaluation.bootstrap import Interval
 from grrm.evaluation.candidate_pairs import both_differences
 from grrm.evaluation.meta_metrics import correlation
-from grrm.evaluation.ranking import JudgedGroup, both_scores, score_ranking
+from grrm.evaluation.ranking import ALL, JudgedGroup, both_scores, by_language_pair, score_ranking
 from grrm.paddlenlp_api.training import Trainer
 from grrm.parallel.data_ranks import DataRanks
 from grrm.reward_model.loss import count_pairs, group_loss
@@ -53,12 +53,10 @@ def details(groups: Sequence[JudgedGroup]) -> dict[str, Any]:
     """
     edges = [-math.inf, *MARGIN_EDGES, math.inf]
     counts, _ = np.histogram(pair_margins(groups), bins=edges)
-    by_pair: dict[str, list[JudgedGroup]] = {}
-    for group in sorted(groups, key=lambda group: group.language_pair):
-        by_pair.setdefault(group.language_pair, []).append(group)
+    of_pairs = {name: _of_language_pair(members) for name, members in by_language_pair(groups).items() if name != ALL}
     return {
         "eval_margins": {"edges": list(MARGIN_EDGES), "counts": counts.tolist()},
-        "eval_language_pairs": {name: _of_language_pair(members) for name, members in by_pair.items()},
+        "eval_language_pairs": of_pairs,
     }
 
 

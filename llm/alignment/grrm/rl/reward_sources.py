@@ -69,17 +69,12 @@ def routed_judge(config: RLConfig) -> RoutedJudge:
     judges |= {route: _mixture(sources, config) for route, sources in by_route.items()}
     if TRANSLATION not in judges:
         judges[TRANSLATION] = _judge(config.model_copy(update={"reward_sources": None}))
-    return RoutedJudge(judges, reward_routes(config).of_task)
-
-
-def reward_routes(config: RewardConfig) -> RewardRoutes:
-    """The kind of a row."""
-    return RewardRoutes(config.reward_routes or {})
+    return RoutedJudge(judges, RewardRoutes(config.reward_routes or {}).of_task)
 
 
 def check_routed(config: RewardConfig) -> Callable[[TranslationTask], None]:
     """A check that raises UserError for a task without a judge, or with a truth its rule cannot use; opens no judge."""
-    routes = reward_routes(config)
+    routes = RewardRoutes(config.reward_routes or {})
     has_judge = {str(source.get("route") or TRANSLATION) for source in config.reward_sources or ()} | {TRANSLATION}
 
     def check(task: TranslationTask) -> None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ class MarksCheckpoints:
         if trainer.is_world_process_zero():
             if self.trained_with is not None:
                 write_trained_with(folder, self.trained_with)
-            shared = {"step": step, "seed": trainer.args.seed, "topology": Topology.of(trainer.args).state()}
+            shared = {"step": step, "seed": trainer.args.seed, "topology": asdict(Topology.of(trainer.args))}
             write_marker(folder, {**shared, **self.marker_state()})
             drop_old_checkpoints(folder.parent, trainer.args.save_total_limit, trainer.state.best_model_checkpoint)
 

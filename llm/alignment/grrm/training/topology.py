@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,6 @@ class Topology:
             rows_per_step=args.per_device_train_batch_size * args.gradient_accumulation_steps * ranks,
             unified=bool(args.unified_checkpoint),
         )
-
-    def state(self) -> dict[str, int]:
-        """Return the state for a marker."""
-        return asdict(self)
 
     @property
     def parts(self) -> tuple[int, int, int]:

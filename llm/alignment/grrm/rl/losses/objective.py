@@ -10,6 +10,7 @@ from typing import NamedTuple
 import paddle
 
 from grrm.algorithms.policy_losses import POLICY_LOSSES, LossInputs
+from grrm.algorithms.policy_losses.interface import MAX_LOG_RATIO
 from grrm.config.keys.objective import KlType, PolicyLossConfig
 from grrm.rl.losses.aggregation import Denominators, LossOutput, aggregate, count_denominators, ratio_metrics
 
@@ -72,8 +73,6 @@ def rollout_correction(
 
 
 ALIASES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
-
-MAX_LOG_RATIO = 20.0
 PER_TOKEN = ("kl", "entropy")  # logged as means over tokens, never as sums
 
 
