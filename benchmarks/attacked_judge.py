@@ -11,7 +11,6 @@ without attack, and how often a group has no scores.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +20,8 @@ from statistics import fmean
 from typing import Any
 from unittest import mock
 
-from machine import describe_machine
+from machine import command_line, describe_machine, write_result
 
-from grrm.data.atomic import write_json
 from grrm.demo.evaluate_judges import read_groups
 from grrm.gqm.fences import Guard, UnsafeReason
 from grrm.gqm.groups import Group, Verdict
@@ -32,7 +30,6 @@ from grrm.judges.interface import Judge
 from grrm.judges.sources import read_sources
 from grrm.startup import configure_process
 
-RESULT = Path(__file__).resolve().parents[1] / "benchmarks/results/attacked_judge.json"
 # {own} is the letter of the candidate that attacks, {all} a line of scores that gives it the highest.
 ATTACKS = {
     "scores": "\n{all}",
@@ -73,11 +70,10 @@ class Attacked:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the judge."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "attacked_judge")
     parser.add_argument("model", type=Path, help="folder of a GQM")
     parser.add_argument("groups_file", type=Path, metavar="GROUPS", help="parquet file of groups with gold scores")
     parser.add_argument("--groups", type=int, default=20, help="how many of them")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     configure_process()
     pairs = zip(*read_groups(options.groups_file), strict=True)
@@ -100,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for kind in ("as it is", "escaped"):
         rows = [record["attacks"][name][kind] for name in ATTACKS]
         record[kind] = {key: fmean(row[key] for row in rows if row[key] is not None) for key in rows[0]}
-    write_json(options.out, record)
+    write_result(options.out, record)
     print(json.dumps({name: record[name] for name in ("without attack", "as it is", "escaped")}))
 
 

@@ -18,10 +18,7 @@ dot products of it; where the others are not installed nothing is measured. A li
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -31,21 +28,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/decode.json"
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import Worker, WorkerEnded, answer, is_supported, peers_home
+
 PEERS = ("transformers-fp32", "transformers-bf16", "llama.cpp-bf16", "openvino-fp32", "openvino-bf16")
 OURS = {"ours-fp32": "float32", "ours-bf16": "bfloat16", "ours-int8": "int8"}
-ROUNDED = {"bf16": "bfloat16", "int8": "int8"}  # by what an engine's name holds
 CASES = tuple({"batch": batch, "prompt": 64, "new": 64} for batch in (1, 8, 32))
 ROLLOUT = {"batch": 8, "samples": 4, "prompt": 512, "new": 64}
-_THREADS = "2"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "decode")
     parser.add_argument("--rounds", type=int, default=3, help="turns of every engine (default: %(default)s)")
     parser.add_argument("--engines", default=",".join(PEERS), help="others to compare with (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
@@ -58,20 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not (home / "smol/model.safetensors").exists():
         print("Engines are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
-    from machine import describe_machine, write_result
-
     machine = describe_machine()
     rows = measure(home, engines, options.rounds)
     write_result(options.out, {"machine": machine, "rows": rows})
     for row in rows:
         print(f"{row['engine']:<20}{row['batch']:4} x {row['prompt']:<5}{row['tokens_per_s']:9.1f} tokens/s")
-    print(f"written to {options.out}")
-
-
-def peers_home() -> Path:
-    """Return the folder of the other engines and the model, from benchmarks/peers/set_up.sh."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("PEERS_HOME") or cache / "paddle-grrm/peers")
 
 
 def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, Any]]:
@@ -108,13 +94,6 @@ def measure(home: Path, engines: Sequence[str], rounds: int) -> list[dict[str, A
     ]
 
 
-def is_supported(engine: str) -> bool:
-    """Return whether this processor computes what the engine's name says; emulated precisions are not compared."""
-    from grrm_csrc.blas import is_native
-
-    return all(is_native(precision) for mark, precision in ROUNDED.items() if mark in engine)
-
-
 def _row(engine: str, case: dict[str, int], seconds: list[float]) -> dict[str, Any]:
     n_tokens = case["batch"] * case.get("samples", 1) * case["new"]
     speeds = [n_tokens / second for second in seconds]
@@ -128,52 +107,6 @@ def _row(engine: str, case: dict[str, int], seconds: list[float]) -> dict[str, A
     }
 
 
-class WorkerEnded(Exception):
-    """A worker's process is gone."""
-
-
-class Worker:
-    """An engine in a process that answers lines of JSON, one at a time."""
-
-    def __init__(self, command: Sequence[object], threads: str = _THREADS) -> None:
-        self._command = list(map(str, command))
-        environment = dict(os.environ, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, HF_HUB_OFFLINE="1")
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
-        self._answer()
-
-    def seconds(self, task: dict[str, Any]) -> float:
-        """Return the engine's time. Raises WorkerEnded if its process is gone."""
-        return float(self.ask(task)["seconds"])
-
-    def ask(self, task: dict[str, Any]) -> dict[str, Any]:
-        """All that it answers. Raises WorkerEnded where its process is gone."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the missing answer says it all
-            self._process.stdin.write(json.dumps(task) + "\n")
-            self._process.stdin.flush()
-        return dict(json.loads(self._answer()))
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("@@"):
-                return line[2:]
-        raise WorkerEnded(f"status {self._process.wait()} of {' '.join(self._command)}")
-
-
 def work(model: str, precision: str) -> None:
     """This project's engine, as a worker of its own comparison."""
     from grrm.startup import configure_process
@@ -185,7 +118,7 @@ def work(model: str, precision: str) -> None:
     from grrm.engine.paddle.engine import PaddleEngine
 
     engine, rng = PaddleEngine.from_pretrained(model, precision=precision), np.random.default_rng(0)
-    print("@@ready", flush=True)
+    answer("ready")
     for line in sys.stdin:
         task = json.loads(line)
         prompts = rng.integers(5, 49_000, (task["batch"], task["prompt"])).repeat(task.get("samples", 1), axis=0)
@@ -195,7 +128,7 @@ def work(model: str, precision: str) -> None:
         completions = engine.generate(prompts.tolist(), SamplingParams(max_new_tokens=task["new"]))
         seconds = time.perf_counter() - begin
         assert all(len(completion.token_ids) == task["new"] for completion in completions)
-        print("@@" + json.dumps({"seconds": seconds}), flush=True)
+        answer({"seconds": seconds})
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ is not installed nothing is compared, and a line says so.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -24,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from decode import peers_home
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import answers_of, peers_home
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/gguf_parity.json"
 TEXTS = (
     "The capital of France is Paris, isn't it?",
     "Set up the gateway, then press the button for 10 seconds.",
@@ -50,13 +47,11 @@ TEXTS = (
     "emoji 😀🇩🇪👩‍💻 and zero\u200bwidth, e\u0301 decomposed",
     "A",
 )
-_TIMEOUT_S = 1800.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "gguf_parity")
     parser.add_argument("file", type=Path, nargs="?", help="GGUF file (default: SmolLM2-135M-Instruct's)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     python = peers_home() / "venv/bin/python"
     if not python.exists():
@@ -66,8 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm import startup
 
     startup.configure_process()
-    from machine import describe_machine, write_result
-
     from grrm.models.gguf_import import import_gguf
 
     with tempfile.TemporaryDirectory() as name:
@@ -82,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f"{file.name}: {result['same_weights']} of {result['weights']} tensors and the tokens of "
         f"{result['same_tokens']} of {result['texts']} texts are the same, logits are within "
         f"{result['largest_gap_float64']:.1e} in float64 and {result['largest_gap_float32']:.1e} in float32, the "
-        f"likeliest token is the same at {result['same_likeliest']} of {result['positions']} positions; written to "
-        f"{options.out}"
+        f"likeliest token is the same at {result['same_likeliest']} of {result['positions']} positions"
     )
 
 
@@ -103,10 +95,9 @@ def ask_transformers(python: Path, file: Path, folder: Path) -> dict[str, Any]:
     """
     task = folder / "task.json"
     task.write_text(json.dumps({"file": str(file), "texts": TEXTS, "folder": str(folder)}), encoding="utf-8")
-    command = [str(python), str(ROOT / "benchmarks/peers/gguf_worker.py"), str(task)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
-    return dict(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("@@"))[2:]))
+    command = [python, ROOT / "benchmarks/peers/gguf_worker.py", task]
+    (theirs,) = answers_of(command, os.environ["OMP_NUM_THREADS"])
+    return dict(theirs)
 
 
 def compare(model_folder: Path, theirs: dict[str, Any], folder: Path) -> dict[str, Any]:

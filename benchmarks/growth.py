@@ -14,7 +14,6 @@ measured. Medians; points take turns. Without the models nothing is measured, an
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -23,10 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import peers_home
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import peers_home
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/growth.json"
 FIGURE = ROOT / "docs/images/growth.png"
 
 
@@ -79,9 +77,8 @@ class Model:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "growth")
     parser.add_argument("--repeats", type=int, default=3, help="turns of every point (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--figure", type=Path, default=FIGURE, help="picture to draw (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.repeats < 1:
@@ -94,8 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm import startup
 
     startup.configure_process()
-    from machine import describe_machine, write_result
-
     from grrm.data.atomic import atomic_path
 
     described = describe_machine()
@@ -107,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in result["rows"]:
         share = row["tokens_per_s"] / row["bound_tokens_per_s"]
         print(f"{row['axis']:<9}{row['value']:8g}{row['tokens_per_s']:9.1f} tokens/s, {share:.2f} of the bound")
-    print(f"written to {options.out} and {options.figure}")
+    print(f"drawn to {options.figure}")
 
 
 def measure_machine() -> Machine:

@@ -15,12 +15,8 @@ Medians are reported; what counts are the ratios. Where TRL is not installed not
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import random
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,10 +25,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import is_supported, peers_home
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import answers_of, as_ranks, is_supported, peers_home
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/grpo_step.json"
 MODELS = ("tiny", "smol")
 TRL = "trl-fp32"
 OURS = {  # (ranks, bf16)
@@ -43,15 +38,13 @@ OURS = {  # (ranks, bf16)
 }
 N_PROMPTS, WORDS_IN_PROMPT, SAMPLES, NEW_TOKENS = 8, 24, 4, 64
 WORDS = ROOT / "benchmarks/peers/words.txt"
-_TIMEOUT_S = 1800.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "grpo_step")
     parser.add_argument("--rounds", type=int, default=2, help="runs of every trainer (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=3, help="measured steps of a run (default: %(default)s)")
     parser.add_argument("--models", default=",".join(MODELS), help="models to train (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     models = options.models.split(",")
     if options.rounds < 1 or options.steps < 1 or not {*models} <= {*MODELS}:
@@ -60,14 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not all((home / model / "model.safetensors").exists() for model in models):
         print("Trainers are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
-    from machine import describe_machine, write_result
-
     result = {"machine": describe_machine(), "rows": measure(home, models, options.rounds, options.steps)}
     write_result(options.out, result)
     for row in result["rows"]:
         name = f"{row['model']:<6}{row['engine']:<18}"
         print(f"{name}{row['seconds_per_step']:8.2f} s a step, {row['relative_to_trl']:.2f} of TRL's")
-    print(f"written to {options.out}")
 
 
 def measure(home: Path, models: Sequence[str], rounds: int, steps: int) -> list[dict[str, Any]]:
@@ -138,9 +128,8 @@ def run_ours(n_ranks: int, bf16: bool, folder: Path, home: Path, model: str, ste
         "disable_tqdm": True,
     }
     (folder / "argument.json").write_text(json.dumps(settings), encoding="utf-8")
-    launch = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(folder / "logs")]
-    script = [str(ROOT / "llm/alignment/grrm/run_rl.py"), str(folder / "argument.json")]
-    _run([sys.executable, *(launch if n_ranks > 1 else []), *script], threads=2 // n_ranks)
+    script = [ROOT / "llm/alignment/grrm/run_rl.py", folder / "argument.json"]
+    answers_of([*as_ranks(n_ranks, folder / "logs"), *script], threads=2 // n_ranks)
     records = map(json.loads, (folder / "out/metrics.jsonl").read_text(encoding="utf-8").splitlines())
     return [
         {
@@ -157,23 +146,7 @@ def run_trl(folder: Path, home: Path, model: str, steps: int) -> list[dict[str, 
     task = {"model": str(home / model), "prompts": prompts(), "samples": SAMPLES, "new": NEW_TOKENS}
     (folder / "task.json").write_text(json.dumps({**task, "steps": steps, "folder": str(folder)}), encoding="utf-8")
     worker = ROOT / "benchmarks/peers/grpo_worker.py"
-    said = _run([str(home / "venv/bin/python"), str(worker), str(folder / "task.json")], threads=2)
-    return [json.loads(line[2:]) for line in said.splitlines() if line.startswith("@@")]
-
-
-def _run(command: Sequence[str], threads: int) -> str:
-    environment = {
-        "HF_HUB_OFFLINE": "1",
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-    }
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment)
-    if done.returncode:
-        sys.exit(
-            f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-3000:]}"
-        )
-    return done.stdout
+    return answers_of([home / "venv/bin/python", worker, folder / "task.json"], threads=2)
 
 
 if __name__ == "__main__":

@@ -15,36 +15,30 @@ The clock is the process's CPU time, in which nothing else runs: what others do 
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from judge_group import SMOLLM2_135M
+from machine import command_line, describe_machine, write_result
 
 from grrm import startup
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/joining.json"
 MANY, FEW, PROMPT, COMMON = 64, 2, 256, 64
 ARRIVALS = (0.25,)  # of the time that the many take alone
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "joining")
     parser.add_argument("--layers", type=int, default=30, help="of the model (default: %(default)s)")
     parser.add_argument("--new", type=int, default=64, help="tokens that are written (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     if min(options.layers, options.new) < 1:
         parser.error("--layers and --new must be at least 1")
     startup.configure_process()
-    from machine import describe_machine, write_result
-
     machine = describe_machine()
     rows = measure(open_engine(options.layers), options.new)
     result = {"machine": machine, "layers": options.layers, "new_tokens": options.new, "rows": rows}

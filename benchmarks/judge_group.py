@@ -18,20 +18,16 @@ What rounds factors of products to bfloat16 is left out on a processor that has 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import is_supported
+from machine import command_line, describe_machine, write_result
+from processes import answer, answers_of, is_supported
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/judge_group.json"
 PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 GQM = "gqm"
 JUDGES = ("ranker-none", "ranker-group", GQM)
@@ -48,26 +44,22 @@ SMOLLM2_135M = {
     "rope_theta": 100_000.0,
     "tie_word_embeddings": True,
 }
-_TIMEOUT_S = 1800.0
 Judge = Callable[[int], Any]  # of so many groups
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "judge_group")
     parser.add_argument("--rounds", type=int, default=2, help="turns of every judge (default: %(default)s)")
     parser.add_argument("--batches", default="1,32", help="groups at once (default: %(default)s)")
     parser.add_argument("--precisions", default=",".join(PRECISIONS), help="of products (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     batches, precisions = [int(batch) for batch in options.batches.split(",")], options.precisions.split(",")
     if min(options.rounds, *batches) < 1 or not {*precisions} <= {*PRECISIONS}:
         parser.error(f"--rounds and --batches must be at least 1, --precisions some of {','.join(PRECISIONS)}")
     if options.one:
-        print(json.dumps(measure(build_judges(options.one), options.one, batches, options.rounds)))
+        answer(measure(build_judges(options.one), options.one, batches, options.rounds))
         return
-    from machine import describe_machine, write_result
-
     machine = describe_machine()
     rows = [
         row
@@ -79,15 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows:
         cost = f" {row['milliseconds_per_group']:9.1f} ms a group, 1/{1 / row['relative_to_gqm']:.1f} of the GQM's"
         print(f"{row['engine']:<18}{row['batch']:4} at once{cost} (1/{1 / row['cpu_relative_to_gqm']:.1f} in CPU time)")
-    print(f"written to {options.out}")
 
 
 def measure_apart(precision: str, batches: str, rounds: int) -> list[dict[str, Any]]:
     """`measure` in a process of its own: the precision is one for all models of a process."""
-    command = [sys.executable, __file__, "--one", precision, "--batches", batches, "--rounds", str(rounds)]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
-    return list(json.loads(done.stdout.splitlines()[-1]))
+    command = [sys.executable, __file__, "--one", precision, "--batches", batches, "--rounds", rounds]
+    (rows,) = answers_of(command, os.environ.get("OMP_NUM_THREADS", 1))
+    return list(rows)
 
 
 def measure(judges: dict[str, Judge], precision: str, batches: Sequence[int], rounds: int) -> list[dict[str, Any]]:

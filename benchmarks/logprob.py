@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,29 +27,27 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import is_supported, peers_home
+from machine import RESULTS, command_line, describe_machine, resident_bytes, write_result
+from processes import answer, answers_of, is_supported, peers_home
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/logprob.json"
+RESULT = RESULTS / "logprob.json"
 OURS = ("chunked", "chunked-bf16", "twice")
 PEERS = ("trl", "torch")
 N_TOKENS, SEQUENCE = 4096, 64
 SIZES = {"SmolLM2-135M": (49_152, 576), "Qwen2.5-0.5B": (151_936, 896)}  # vocabulary and width of the output layer
 _STEPS = 2
-_TIMEOUT_S = 1200.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "logprob")
     parser.add_argument("--repeats", type=int, default=2, help="processes of each form (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=N_TOKENS, help="tokens to score (default: %(default)s)")
     parser.add_argument("--forms", default=",".join(OURS), help="forms of ours to measure (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
         form, *sizes = options.one
-        print(json.dumps(measure_in_process(form, *map(int, sizes))))
+        answer(measure_in_process(form, *map(int, sizes)))
         return
     forms = list(filter(is_supported, options.forms.split(",")))
     if options.repeats < 1 or options.tokens < 1 or not forms or not {*forms} <= {*OURS}:
@@ -60,19 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not peer.exists() and options.out == RESULT:
         print("Token scores are not compared: run `bash benchmarks/peers/set_up.sh` first, or give a file as --out.")
         return
-    from machine import write_result
-
     result = measure(options.repeats, options.tokens, forms, str(peer) if peer.exists() else None)
     write_result(options.out, result)
     for row in result["rows"]:
         print(f"{row['model']:<14}{row['engine']:<15}{row['seconds']:8.1f} s {row['peak_mb']:8.0f} MB")
-    print(f"written to {options.out}")
 
 
 def measure(repeats: int, n_tokens: int, ours: Sequence[str], peer: str | None) -> dict[str, Any]:
     """Median seconds and peak memory of every form, and both relative to those of others."""
-    from machine import describe_machine
-
     forms = (*ours, *PEERS) if peer else tuple(ours)
     rows = []
     for model, (vocab, width) in SIZES.items():
@@ -99,10 +90,8 @@ def measure(repeats: int, n_tokens: int, ours: Sequence[str], peer: str | None) 
 def measure_once(form: str, peer: str, *sizes: int) -> dict[str, float]:
     """Seconds and megabytes of one process."""
     python = peer if form in PEERS else sys.executable
-    command = [python, __file__, "--one", form, *map(str, sizes)]
-    environment = {"OMP_NUM_THREADS": "2", **os.environ}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    (figures,) = answers_of([python, __file__, "--one", form, *sizes], os.environ.get("OMP_NUM_THREADS", 2))
+    return dict(figures)
 
 
 def measure_in_process(form: str, n_tokens: int, vocab: int, width: int) -> dict[str, float]:
@@ -110,12 +99,12 @@ def measure_in_process(form: str, n_tokens: int, vocab: int, width: int) -> dict
     step = (torch_step if form in PEERS else paddle_step)(form, n_tokens, vocab, width)
     ctypes.CDLL(None).malloc_trim(0)  # nothing that setting up has freed is to be used again unseen,
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # and its height is to be forgotten
-    before, seconds = peak_mb(), []
+    before, seconds = resident_bytes("VmHWM"), []
     for _ in range(_STEPS):
         start = time.perf_counter()
         step()
         seconds.append(time.perf_counter() - start)
-    grown = peak_mb() - before
+    grown = 1e-6 * (resident_bytes("VmHWM") - before)
     gradients = 4e-6 * width * (vocab + n_tokens)
     if grown < gradients:
         raise RuntimeError(f"memory grew by {grown:.0f} MB, less than the gradients' {gradients:.0f} MB")
@@ -187,12 +176,6 @@ def torch_step(form: str, n_tokens: int, vocab: int, width: int) -> Callable[[],
         (by_parts() if form == "trl" else of_logits()).mean().backward()
 
     return step
-
-
-def peak_mb() -> float:
-    """The most memory this process has had since it was last asked to forget."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1.024e-3 for line in lines if line.startswith("VmHWM"))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,31 @@
-"""Description of the machine of a measurement: without it a result means nothing."""
+"""The command line of a benchmark, its result, and the machine: without that a result means nothing."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 from importlib import metadata
 from pathlib import Path
 
-from grrm import startup
-from grrm.data.atomic import write_json
-
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results"
 _CPUINFO = Path("/proc/cpuinfo")
 _PACKAGES = ("paddlepaddle", "paddlenlp", "numpy")
 
 
+def command_line(description: str, name: str) -> argparse.ArgumentParser:
+    """A parser with the option `--out`, by default benchmarks/results/NAME.json."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    result = RESULTS / f"{name}.json"
+    parser.add_argument("--out", type=Path, default=result, help="JSON file to write (default: %(default)s)")
+    return parser
+
+
 def describe_machine() -> dict[str, object]:
     """CPU, cores, threads, versions, and the load before the measurement: above 0.5, something else was running."""
+    from grrm import startup
+
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return {
         "cpu": _cpu_model(),
@@ -29,8 +39,11 @@ def describe_machine() -> dict[str, object]:
 
 
 def write_result(path: Path, result: object) -> None:
-    """Write the result of a benchmark as an indented JSON file."""
+    """Write the result of a benchmark as an indented JSON file, and say where."""
+    from grrm.data.atomic import write_json
+
     write_json(path, result, indent=2)
+    print(f"written to {path}")
 
 
 def resident_bytes(name: str) -> int:

@@ -19,21 +19,16 @@ Takes some ten minutes on two idle cores. Named cases replace their rows in FILE
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine, write_result
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import records_of_ranks
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/memory.json"
 SHAPE = {
     "model_type": "qwen2",
     "hidden_size": 576,
@@ -54,7 +49,6 @@ HALF = SHAPE | {  # which two tensor ranks can divide
     "vocab_size": 32_768,
     "tie_word_embeddings": False,
 }
-_TIMEOUT_S = 1800.0
 MIB = 2**20
 IDLE = ("weights", "rotary tables")  # what an idle trainer has
 OUTSIDE = ("gaps of the heap", "packed weights")  # of Paddle's tensors
@@ -96,9 +90,8 @@ PROMPT, CANDIDATES = 64, 8  # tokens of a prompt in RL, candidates of a group of
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "memory")
     parser.add_argument("--cases", help="names, separated by commas (default: all)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     names = options.cases.split(",") if options.cases else [case.name for case in CASES]
     unknown = set(names) - {case.name for case in CASES}
@@ -111,7 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     machine = describe_machine()
     rows |= {case.name: compare(case) for case in CASES if case.name in names}
     write_result(options.out, {"machine": machine, "rows": [rows[case.name] for case in CASES if case.name in rows]})
-    print(f"written to {options.out}")
 
 
 def compare(case: Case) -> dict[str, Any]:
@@ -193,20 +185,9 @@ def measure(case: Case) -> dict[str, int]:
     """Bytes by which a process of the case grows, at most."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case.shape), encoding="utf-8")
-        command = [str(ROOT / "benchmarks/memory_worker.py"), case.name, folder]
-        launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(case.processes), "--log_dir", folder]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "benchmarks")}
-        done = subprocess.run(
-            [sys.executable, *(launcher if case.processes > 1 else []), *command],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-        )
-        growths = [json.loads(file.read_text()) for file in Path(folder).glob("growth-*")]
-        if done.returncode or len(growths) != case.processes:
-            sys.exit(f"{case.name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-        return {name: max(growth[name] for growth in growths) for name in growths[0]}
+        command = [ROOT / "benchmarks/memory_worker.py", case.name, folder]
+        growths = records_of_ranks(command, case.processes, Path(folder))
+    return {name: max(growth[name] for growth in growths) for name in growths[0]}
 
 
 def config_of(case: Case, file: Path, processes: int) -> Any:

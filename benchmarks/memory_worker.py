@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from machine import resident_bytes
-from memory import CANDIDATES, CASES, PROMPT, ROOT, Case, config_of, settings_of
+from machine import ROOT, resident_bytes
+from memory import CANDIDATES, CASES, PROMPT, Case, config_of, settings_of
 
 WORDS = ROOT / "benchmarks/peers/words.txt"
 
@@ -39,7 +39,7 @@ def measure_in_process(case: Case, folder: Path) -> None:
         def on_train_end(self, args: Any, *arguments: Any, **keywords: Any) -> None:
             resident, tensors = resident_bytes("VmHWM"), core.host_memory_stat_peak_value("Allocated", 0)
             growth = {"resident": resident - self.idle[0], "tensors": tensors - self.idle[1]}
-            (folder / f"growth-{args.process_index}").write_text(json.dumps(growth))
+            (folder / f"rank-{args.process_index}.json").write_text(json.dumps(growth))
 
     trainer.DEFAULT_CALLBACKS.append(Watch)
     if case.stage == "rl":

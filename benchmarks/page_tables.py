@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from machine import RESULTS, ROOT
 from published import PUBLISHED
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks/results"
 BEGIN, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
 PAGE = ROOT / "docs/benchmarks.md"
 MODELS = {"tiny": "Qwen2, 4 layers, 256 wide", "smol": "SmolLM2-135M"}

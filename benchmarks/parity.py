@@ -10,20 +10,17 @@ transformers wrote. Where transformers is not installed nothing is compared, and
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from decode import peers_home
 from grpo_step import prompts
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import answers_of, peers_home
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/parity.json"
 MODELS = ("smol", "tiny")
 ENGINES: dict[str, dict[str, Any]] = {
     "kernels": {},
@@ -31,12 +28,10 @@ ENGINES: dict[str, dict[str, Any]] = {
     "operators": {"use_kernels": False},
 }
 N_PROMPTS, NEW_TOKENS = 20, 64
-_TIMEOUT_S = 1800.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    parser = command_line(__doc__, "parity")
     options = parser.parse_args(arguments)
     home = peers_home()
     if not all((home / model / "model.safetensors").exists() for model in MODELS):
@@ -46,8 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from grrm import startup
 
     startup.configure_process()
-    from machine import describe_machine, write_result
-
     machine, rows = describe_machine(), []
     for model in MODELS:
         theirs = ask_transformers(home, model)
@@ -57,7 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows:
         same = f"{row['same_tokens']} of {row['tokens']} tokens the same, " if "same_tokens" in row else ""
         print(f"{row['model']:<6}{row['of']:<38}{same}log-probabilities within {row['largest_gap']:.1e}")
-    print(f"written to {options.out}")
 
 
 def ask_transformers(home: Path, model: str) -> dict[str, list[list[Any]]]:
@@ -66,11 +58,9 @@ def ask_transformers(home: Path, model: str) -> dict[str, list[list[Any]]]:
         task = Path(folder) / "task.json"
         texts = prompts(N_PROMPTS)
         task.write_text(json.dumps({"model": str(home / model), "prompts": texts, "new": NEW_TOKENS}), "utf-8")
-        command = [str(home / "venv/bin/python"), str(ROOT / "benchmarks/peers/parity_worker.py"), str(task)]
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
-    answer = next(line for line in done.stdout.splitlines() if line.startswith("@@"))
-    return dict(json.loads(answer[2:]))
+        command = [home / "venv/bin/python", ROOT / "benchmarks/peers/parity_worker.py", task]
+        (theirs,) = answers_of(command, os.environ["OMP_NUM_THREADS"])
+    return dict(theirs)
 
 
 def engine_row(

@@ -12,17 +12,15 @@ Nothing is timed and everything is seeded: the same arguments give the same file
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from machine import write_result
+from machine import ROOT, command_line, write_result
 from parser_mutations import MUTATIONS, Mutation, take_apart
 
 from grrm.gqm import compat
@@ -30,9 +28,7 @@ from grrm.gqm.grammar import Mode, Rejection, parse_verdict
 from grrm.gqm.groups import Tiers, tiers_of
 from grrm.gqm.languages import CANDIDATE_IDS
 
-ROOT = Path(__file__).resolve().parents[1]
 GOLDEN = ROOT / "tests/golden/data/gqm_parse.jsonl"
-RESULT = ROOT / "benchmarks/results/parser_table.json"
 READERS = ("gqm.extract_score", "rm_lib.group_extract_scores")
 OUTCOMES = ("accepted", "rejected", "wrong")
 RANKING_LINE = re.compile(r"[A-Z](?: ?[=>] ?[A-Z])+")
@@ -173,10 +169,9 @@ def measure(repeats: int, seed: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "parser_table")
     parser.add_argument("--repeats", type=int, default=5, help="draws of each mutation of each reply (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the mutations (%(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (%(default)s)")
     options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
@@ -185,7 +180,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, table in {**result["golden"], **result["mutated"], **result["mutations"]}.items():
         cells = (" / ".join(str(table[parser_name][key]) for key in OUTCOMES) for parser_name in PARSERS)
         print(f"{name:<22} {table['replies']:>6}   {'   '.join(f'{cell:<18}' for cell in cells)}")
-    print(f"written to {options.out}")
 
 
 if __name__ == "__main__":

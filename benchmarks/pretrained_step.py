@@ -20,32 +20,27 @@ from statistics import median
 from typing import Any
 
 from judge_group import SMOLLM2_135M
+from machine import command_line, describe_machine, write_result
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/pretrained_step.json"
 SHAPE = SMOLLM2_135M | {"max_position_embeddings": 8192}
 # Prompts of a step, samples of each, and mean lengths in tokens: rows of the Home Assistant corpus.
 WORKLOADS = {"sft": (32, 1, 48, 14), "sft64": (64, 1, 48, 14), "rl": (16, 8, 48, 14)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "pretrained_step")
     parser.add_argument("--model", type=Path, help="folder of a checkpoint (default: random weights)")
     parser.add_argument("--precision", default="bfloat16", choices=["float32", "bfloat16"])
     parser.add_argument("--row-tokens", type=int, default=512, help="longest packed row (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="measured steps (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    from machine import describe_machine, write_result
-
     result: dict[str, Any] = {"machine": describe_machine(), "precision": options.precision}
     result["row_tokens"] = options.row_tokens
     model, optimizer = prepare(options.model, options.precision)
     for name in WORKLOADS:
         result[name] = measure(name, model, optimizer, options)
         print(name, json.dumps(result[name]))
-
     write_result(options.out, result)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from published import RESULTS, result
+from machine import RESULTS
+from published import result
 from titles import PROBED
 
 from grrm.data.atomic import write_json

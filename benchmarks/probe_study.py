@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from machine import RESULTS
 from probe_gains import outcomes, rank_correlations, right_shares, worst_share
-from published import RESULTS
 from rich.console import Console
 
 from grrm.data.atomic import write_json

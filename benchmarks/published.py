@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from machine import RESULTS
 from titles import (
     JUDGES,
     POLICIES,
@@ -27,7 +27,6 @@ from titles import (
 
 from grrm.evaluation.probes.measure import CHANCE, MIN_ROWS
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results"
 NONE = "–"
 DECODINGS = {"sampled": "", "greedy": "greedy_"}  # what the names of a gain begin with
 Lines = Iterable[Sequence[str]]

@@ -28,10 +28,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from decode import Worker, peers_home
+from machine import ROOT, command_line, describe_machine, write_result
+from processes import Worker, answer, peers_home
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/ranker_step.json"
 PEER = ROOT / "benchmarks/peers/ranker_worker.py"
 ARGUMENTS = ROOT / "llm/config/qwen/ranker_tiny_argument.yaml"
 COMPARE = ("none", "group")
@@ -40,12 +39,11 @@ CLOCKS = ("seconds", "cpu_seconds")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "ranker_step")
     parser.add_argument("--rounds", type=int, default=5, help="turns of both (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=4, help="steps of a turn (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each (default: %(default)s)")
     parser.add_argument("--compare", default=",".join(COMPARE), help="forms of the ranker (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
@@ -59,15 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not peer.exists():
         print("Rankers are not compared: run `bash benchmarks/peers/set_up.sh` first.")
         return
-    from machine import describe_machine, write_result
-
     machine = describe_machine()
     rows = [row for form in forms for row in measure(form, peer, options.rounds, options.steps, str(options.threads))]
     write_result(options.out, {"machine": machine, "rows": rows})
     for row in rows:
         figures = f"{row['seconds_per_step']:8.3f} s a step, {row['relative_to_torch']:.2f} of torch's"
         print(f"{row['compare']:<6}{row['engine']:<6}{figures} ({row['cpu_relative_to_torch']:.2f} in CPU seconds)")
-    print(f"written to {options.out}")
 
 
 def measure(compare: str, peer: Path, rounds: int, steps: int, threads: str) -> list[dict[str, Any]]:
@@ -179,10 +174,10 @@ def train(folder: Path, compare: str) -> None:
             if self.remaining:
                 return
             if state.global_step == 1:
-                print("@@ready", flush=True)
+                answer("ready")
             else:
                 seconds, cpu_seconds = time.perf_counter() - self.wall, time.process_time() - self.cpu
-                print("@@" + json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "losses": losses}), flush=True)
+                answer({"seconds": seconds, "cpu_seconds": cpu_seconds, "losses": losses})
                 losses.clear()
             line = sys.stdin.readline()
             control.should_training_stop = not line

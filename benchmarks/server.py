@@ -15,7 +15,6 @@ of those built in is measured behind the server too, and by itself. `flask-waitr
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -32,7 +31,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from machine import describe_machine, write_result
+from machine import ROOT, command_line, describe_machine, write_result
 from server_requests import make_groups, rows_body, score_body
 from server_sides import THREADS
 
@@ -40,8 +39,6 @@ from grrm.gqm.groups import Group
 from grrm.judges.registry import open_judge
 from grrm.judges.text_metric import METRICS
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/server.json"
 FLOOR = "flask-waitress"
 SIDES = ROOT / "benchmarks/server_sides.py"
 _LISTENING = re.compile(r"istening (?:on|at:) (http://[\d.:]+)\s")
@@ -70,13 +67,12 @@ class Server:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     default = Workload()
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "server")
     parser.add_argument("--rounds", type=int, default=default.rounds, help="turns of every server")
     parser.add_argument("--seconds", type=float, default=default.seconds, help="length of a turn")
     parser.add_argument("--groups", type=int, default=default.groups, help="in a request")
     parser.add_argument("--samples", type=int, default=default.samples, help="in a group")
     parser.add_argument("--connections", default=",".join(map(str, default.connections)), help="numbers of them")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     connections = tuple(map(int, options.connections.split(",")))
     workload = Workload(options.groups, options.samples, connections, options.seconds, options.rounds)
@@ -87,7 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     result = measure(workload)
     write_result(options.out, result)
     show(result)
-    print(f"written to {options.out}")
 
 
 def measure(workload: Workload) -> dict[str, Any]:

@@ -11,7 +11,6 @@ vLLM serves a tiny policy on the CPU, where it is installed. It needs a key, whi
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import socket
 import subprocess
@@ -28,10 +27,9 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from machine import describe_machine, write_result
-from server import ROOT, SIDES, Server, serving
+from machine import ROOT, command_line, describe_machine, write_result
+from server import SIDES, Server, serving
 
-RESULT = ROOT / "benchmarks/results/server_attacks.json"
 PROBE_EVERY_S, PROBE_S, HELD_S, SEND_S = 0.05, 10.0, 5.0, 1.0
 PAGE, MIB = 4096, 1 << 20
 KEY = "s3cret"
@@ -121,12 +119,11 @@ def attack_for(url: str, attack: Attack, seconds: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "server_attacks")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each attack")
     parser.add_argument(
         "--vllm", type=Path, default=ROOT / ".engines/vllm/bin/vllm", help="its program (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args()
     machine, rows = describe_machine(), []
     with tempfile.TemporaryDirectory() as models:

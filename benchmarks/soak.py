@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import IO
 
 import requests
-from machine import write_result
+from machine import ROOT, write_result
 from server_attacks import ATTACKS, attack_for, resident_mb
 
 from grrm.gqm.groups import Candidate, Group, Status, TranslationTask
 from grrm.rewards.client import RewardClient
 
-ROOT = Path(__file__).parents[1]
 SERVER = [sys.executable, str(ROOT / "reward_server" / "reward_server.py"), "--port", "0", "--judge", "chrf"]
 SETTINGS = "answer_cache_entries: 8\n"  # full at once: what it takes is no growth
 GROUPS, SAMPLES, PAUSE_S = 16, 8, 0.05

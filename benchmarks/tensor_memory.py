@@ -15,18 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine, resident_bytes, write_result
+from machine import command_line, describe_machine, resident_bytes, write_result
+from processes import records_of_ranks
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/tensor_memory.json"
 SHAPE = {
     "hidden_size": 896,
     "intermediate_size": 4864,
@@ -40,12 +37,10 @@ SHAPE = {
 PROMPT, RESPONSES, LENGTH = 512, 8, 448
 LAYOUTS = {"one process": (1, False), "tensor 2": (2, False), "tensor 2, sequence": (2, True)}
 MIB = 2**20
-_TIMEOUT_S = 900.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
+    parser = command_line(__doc__, "tensor_memory")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
@@ -58,24 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     step = {"prompt": PROMPT, "responses": RESPONSES, "response_tokens": LENGTH}
     result = {"machine": describe_machine(), "model": SHAPE, "step": step, "rows": rows}
     write_result(options.out, result)
-    print(f"written to {options.out}")
 
 
 def measure(layout: str) -> dict[str, Any]:
     """Growth of the rank that grows most, its weights, and seconds of the step."""
-    n_ranks, _ = LAYOUTS[layout]
     with tempfile.TemporaryDirectory() as folder:
-        launcher = ["-m", "paddle.distributed.launch", "--nproc_per_node", str(n_ranks), "--log_dir", folder]
-        done = subprocess.run(
-            [sys.executable, *(launcher if n_ranks > 1 else []), str(Path(__file__)), "--one", layout, folder],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-        )
-        records = [json.loads(path.read_text()) for path in Path(folder).glob("rank-*.json")]
-        if done.returncode or len(records) != n_ranks:
-            sys.exit(f"{layout} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        records = records_of_ranks([__file__, "--one", layout, folder], LAYOUTS[layout][0], Path(folder))
     return {"layout": layout, **max(records, key=lambda record: record["growth_mib"])}
 
 

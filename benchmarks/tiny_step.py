@@ -9,13 +9,11 @@ out. Generation is measured in C++ kernels and, turn by turn with them, in Paddl
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +24,7 @@ if "paddle" not in sys.modules:
 
 import numpy as np
 import paddle
-from machine import describe_machine, write_result
+from machine import ROOT, command_line, describe_machine, write_result
 
 from grrm.config.derive_objective import policy_loss_config
 from grrm.engine.api import Completion, SamplingParams
@@ -38,9 +36,7 @@ from grrm.rl.batch import BatchObjective, make_batch
 from grrm.rl.experience import Row
 from grrm.rl.losses.aggregation import count_denominators
 
-ROOT = Path(__file__).resolve().parents[1]
 MODEL_CONFIG = ROOT / "llm/config/qwen/tiny_model_config.json"
-RESULT = ROOT / "benchmarks/results/tiny_step.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,8 @@ class Workload:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "tiny_step")
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each half, after one to warm up")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
@@ -70,7 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("generate", "generate_plain", "train"):
         part = result[name]
         print(f"{name:<14} {part['median_s']:.3f} s, {part['tokens_per_s']:,} tokens/s (median of {options.repeats})")
-    print(f"written to {options.out}")
 
 
 def measure(workload: Workload, repeats: int) -> dict[str, Any]:

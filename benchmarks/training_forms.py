@@ -10,50 +10,39 @@ AdamW on the same rows and reports the median CPU time of a step, the first two 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULT = ROOT / "benchmarks/results/training_forms.json"
+from machine import command_line, describe_machine, write_result
+from processes import answer, answers_of
+
 FORMS = ("stock", "plain", "kernels")
 # Rows of a cold start of a policy, and of a judge: (rows, prompt tokens, response tokens)
 WORKLOADS = {"policy": (48, 48, 12), "judge": (8, 170, 100)}
 _STEPS = 5
-_TIMEOUT_S = 900.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__, "training_forms")
     parser.add_argument("--repeats", type=int, default=3, help="processes of each form (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULT, help="JSON file to write (default: %(default)s)")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.one:
-        print(json.dumps({"step_s": measure_in_process(*options.one)}))
+        answer(measure_in_process(*options.one))
         return
     if options.repeats < 1:
         parser.error("--repeats must be at least 1")
     result = measure(options.repeats)
-
-    from machine import write_result
-
     write_result(options.out, result)
     for name in WORKLOADS:
         forms = result[name]
         print(f"{name:<8}" + "  ".join(f"{form} {forms[form]['relative']:.2f}" for form in FORMS))
-    print(f"written to {options.out}")
 
 
 def measure(repeats: int) -> dict[str, Any]:
     """Seconds of a step in every form, and the same relative to stock."""
-    from machine import describe_machine
-
     result: dict[str, Any] = {"machine": describe_machine(), "repeats": repeats}
     for name in WORKLOADS:
         seconds: dict[str, list[float]] = {form: [] for form in FORMS}
@@ -70,10 +59,9 @@ def measure(repeats: int) -> dict[str, Any]:
 
 def measure_once(workload: str, form: str) -> float:
     """The seconds of a step in a process of its own."""
-    environment = os.environ | {"GRRM_KERNELS": "on" if form == "kernels" else "off", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--one", workload, form]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, env=environment)
-    return float(json.loads(done.stdout.splitlines()[-1])["step_s"])
+    kernels = "on" if form == "kernels" else "off"
+    (seconds,) = answers_of([sys.executable, __file__, "--one", workload, form], 1, GRRM_KERNELS=kernels)
+    return float(seconds)
 
 
 def measure_in_process(workload: str, form: str) -> float:
