@@ -123,7 +123,7 @@ def test_the_folder_of_a_run_that_has_not_ended_says_how_to_get_its_model(tmp_pa
     for get in (load_tokenizer, read_config):
         with pytest.raises(UserError, match=r"its training has not ended; run that command again$"):
             get(tmp_path)
-    for step in (5, 40, 100):
+    for step in (5, 40, 100, "own-200"):
         (tmp_path / f"checkpoint-{step}").mkdir()
     for get in (load_tokenizer, read_config):
         with pytest.raises(UserError, match=r"run that command again, or name .*checkpoint-100$"):

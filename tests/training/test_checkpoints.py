@@ -51,7 +51,10 @@ def test_newest_whole_checkpoint_is_found_by_number_and_others_are_passed_over(t
         checkpoint(tmp_path, step, {"step": step})
     checkpoint(tmp_path, 11)
     checkpoint(tmp_path, "best", {"step": 99})
+    own = checkpoint(tmp_path, "own-12", {"step": 12})  # a copy of its user's
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+    start_over(SimpleNamespace(output_dir=str(tmp_path)), None)
+    assert (own / MARKER).exists()
 
 
 def test_where_to_resume(tmp_path):

@@ -65,9 +65,15 @@ def unfinished(directory: Path) -> str | None:
     """A hint for the folder of an unfinished training run, which has no model yet; None for any other folder."""
     if not (directory / "trainer.log").is_file():
         return None
-    saved = {int(path.name.partition("-")[2]): path for path in directory.glob("checkpoint-*[0-9]")}
+    saved = saved_checkpoints(directory)
     checkpoint = f", or name {saved[max(saved)]}" if saved else ""
     return f"its training has not ended; run that command again{checkpoint}"
+
+
+def saved_checkpoints(run: str | Path) -> dict[int, Path]:
+    """The folders `checkpoint-N` of a training run, whole or not, by their step N."""
+    matches = ((re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in Path(run).glob("checkpoint-*"))
+    return {int(match[1]): path for match, path in matches if match}
 
 
 def _paddlenlp_home() -> Path:

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import re
 import secrets
 import shutil
 import sys
@@ -21,6 +20,7 @@ from grrm.config.stage_config import RLConfig, StageConfig
 from grrm.data.atomic import write_json
 from grrm.errors import UserError
 from grrm.models.gathered_weights import Weights, gathered_weights, joined_stages, save_policy
+from grrm.models.hub import saved_checkpoints
 from grrm.models.lora import without_adapters
 from grrm.models.trained_with import TrainedWith, write_trained_with
 from grrm.models.weight_files import drop_other_weights
@@ -110,8 +110,7 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def _complete_checkpoints(output_dir: str | Path) -> list[tuple[int, Path]]:
-    folders = ((path.name.rpartition("-")[2], path) for path in Path(output_dir).glob("checkpoint-*"))
-    return [(int(step), path) for step, path in folders if step.isdigit() and (path / MARKER).exists()]
+    return [(step, path) for step, path in saved_checkpoints(output_dir).items() if (path / MARKER).exists()]
 
 
 def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str | None = None) -> None:
@@ -121,11 +120,9 @@ def drop_old_checkpoints(output_dir: str | Path, limit: int | None, spare: str |
     """
     if not limit:
         return
-    folders = [path for path in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    marked = [path for path in folders if (path / MARKER).exists()]
-    marked.sort(key=lambda path: ((path / MARKER).stat().st_mtime_ns, int(path.name.rpartition("-")[2])))
-    retained = {path.name for path in marked[-limit:]} | {Path(spare or "").name}
-    for path in folders:
+    marked = [((path / MARKER).stat().st_mtime_ns, step, path) for step, path in _complete_checkpoints(output_dir)]
+    retained = {path.name for *_, path in sorted(marked)[-limit:]} | {Path(spare or "").name}
+    for path in saved_checkpoints(output_dir).values():
         if path.name not in retained:
             (path / MARKER).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
