@@ -51,7 +51,8 @@ def test_logprobs_entropies_and_gradients_equal_those_of_separate_rows(model, ma
     prompts, responses = groups(seed=max_tokens, n_groups=3, n_samples=4)
     packed = pack_rows(prompts, responses, PAD, max_tokens, row_tokens)
     separate = pad_rows(prompts, responses, PAD)
-    weights_RT = paddle.to_tensor(np.random.default_rng(1).normal(size=separate.scatter_RT.shape).astype("float32"))
+    shape = (len(responses), max(map(len, responses)))
+    weights_RT = paddle.to_tensor(np.random.default_rng(1).normal(size=shape).astype("float32"))
     for left, right in zip(
         losses_and_gradients(model, packed, weights_RT), losses_and_gradients(model, separate, weights_RT), strict=True
     ):
@@ -69,7 +70,7 @@ def test_a_policy_with_frozen_lower_layers_trains_the_others(model):
         parameter.stop_gradient = True
     prompts, responses = groups(seed=3, n_groups=2, n_samples=2)
     index = pack_rows(prompts, responses, PAD, 40)
-    weights_RT = paddle.ones(index.scatter_RT.shape)
+    weights_RT = paddle.ones([len(responses), max(map(len, responses))])
     gradients = losses_and_gradients(model, index, weights_RT)[2]
     for parameter in frozen:
         parameter.stop_gradient = False
@@ -86,7 +87,7 @@ def test_no_packed_row_is_longer_than_allowed_unless_one_response_is(seed, n_sam
     longest_alone = max(len(p) + len(r) - 1 for p, r in zip(prompts, responses, strict=True))
     assert index.input_ids.shape[1] <= max(max_tokens, longest_alone)
     assert index.labels_N.tolist() == [token for response in responses for token in response]
-    assert index.scatter_RT.tolist() == pad_rows(prompts, responses, PAD).scatter_RT.tolist()
+    assert index.lengths_R == [*map(len, responses)]
 
 
 def test_a_group_needs_one_copy_of_its_prompt():

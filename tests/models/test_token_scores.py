@@ -12,7 +12,7 @@ from support.token_scores import FORMS, head_of, set_chunk_tokens, token_scores,
 
 from grrm.models import token_scores as scoring
 from grrm.models.packing import lay_out, pack_rows
-from grrm.models.policy import TokenUse, Used
+from grrm.models.policy import TokenUse
 
 
 @pytest.fixture(params=FORMS, autouse=True)
@@ -147,15 +147,15 @@ RESPONSES = [[1, 2], [3, 4, 5, 6], [7]]
 
 @pytest.mark.parametrize(
     ("pack_tokens", "expected"),
-    [(0, Used(5 + 7 + 3, 3 * 7)), (16, Used(3 + 1 + 3 + 2, 9))],  # packed, last tokens are not in the input
+    [(0, (5 + 7 + 3, 3 * 7)), (16, (3 + 1 + 3 + 2, 9))],  # packed, last tokens are not in the input
     ids=["padded", "packed"],
 )
-def test_padding_is_what_is_no_prompt_and_no_response(pack_tokens: int, expected: Used) -> None:
+def test_padding_is_what_is_no_prompt_and_no_response(pack_tokens: int, expected: tuple[int, int]) -> None:
     use, tokens = TokenUse(), lay_out(PROMPTS, RESPONSES, 0, pack_tokens)
     for _ in range(2):
         use.add(tokens.input_ids, tokens.positions_N, tokens.attention_ranges_3BT)
-    assert use.take() == Used(*(2 * number for number in expected))
-    assert use.take() == Used(0, 0)
+    assert use.take() == tuple(2 * number for number in expected)
+    assert use.take() == (0, 0)
 
 
 def test_only_passes_with_gradients_count(make_model, tmp_path) -> None:
@@ -165,6 +165,6 @@ def test_only_passes_with_gradients_count(make_model, tmp_path) -> None:
     policy, tokens = load_policy(tmp_path), pack_rows(PROMPTS, RESPONSES, 0, 16)
     with paddle.no_grad():
         policy(**tokens.model_inputs())
-    assert policy.token_use.take() == Used(0, 0)
+    assert policy.token_use.take() == (0, 0)
     policy(**tokens.model_inputs())
-    assert policy.token_use.take() == Used(9, 14)
+    assert policy.token_use.take() == (9, 14)

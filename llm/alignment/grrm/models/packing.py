@@ -27,7 +27,6 @@ class PackedTokens:
     causal sequences.
 
     positions_N: indices into the [B*T] hidden states that predict `labels_N`.
-    scatter_RT: indices into an [N + 1] vector whose last element is the padding value.
     lengths_R: tokens of every response.
     own_positions_N: positions of the tokens themselves, if all of them are in the input.
     """
@@ -35,7 +34,6 @@ class PackedTokens:
     input_ids: paddle.Tensor
     positions_N: paddle.Tensor
     labels_N: paddle.Tensor
-    scatter_RT: paddle.Tensor
     lengths_R: list[int]
     position_ids: paddle.Tensor | None = None
     attention_ranges_3BT: paddle.Tensor | None = None
@@ -55,9 +53,7 @@ class PackedTokens:
 
         With `rows`, values are of the tokens of those responses only, and T is the length of the longest of them.
         """
-        scatter_RT = self.scatter_RT
-        if rows is not None:
-            scatter_RT = paddle.to_tensor(scatter_index(self.lengths_R[rows]))
+        scatter_RT = paddle.to_tensor(scatter_index(self.lengths_R[rows or slice(None)]))
         padded = paddle.concat([values_N, paddle.zeros([1], dtype=values_N.dtype)])
         return paddle.gather(padded, scatter_RT.flatten()).reshape(scatter_RT.shape)
 
@@ -91,13 +87,11 @@ def pad_rows(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]
         ids_BT[row, start : start + len(response)] = response
         positions.append(row * width + start - 1 + np.arange(len(response)))
     labels_N = np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])
-    lengths_R = [len(response) for response in responses]
     return PackedTokens(
         paddle.to_tensor(ids_BT),
         paddle.to_tensor(np.concatenate(positions).astype(np.int64)),
         paddle.to_tensor(labels_N),
-        paddle.to_tensor(scatter_index(lengths_R)),
-        lengths_R,
+        [len(response) for response in responses],
     )
 
 
@@ -131,7 +125,7 @@ def pack_rows(
     """Lay out rows with neighbours of equal prompt packed together.
 
     Packs share rows, which are as long as the longest pack, or up to `row_tokens` where that leaves less padding.
-    Labels and `scatter_RT` keep the order of the responses.
+    Labels keep the order of the responses.
 
     Args:
         prompts: token ids of the prompt of each response.
@@ -160,13 +154,11 @@ def pack_rows(
         lengths = [len(responses[member]) for member in pack.members]
         predictors += _predictors(first, len(pack.prompt), lengths, without_last=not keep_last)
         own.append(np.arange(first + len(pack.prompt), first + pack.n_tokens))
-    lengths_R = [len(response) for response in responses]
     return PackedTokens(
         input_ids=paddle.to_tensor(ids_BT),
         positions_N=paddle.to_tensor(np.concatenate(predictors).astype(np.int64)),
         labels_N=paddle.to_tensor(np.concatenate([np.asarray(response, dtype=np.int64) for response in responses])),
-        scatter_RT=paddle.to_tensor(scatter_index(lengths_R)),
-        lengths_R=lengths_R,
+        lengths_R=[len(response) for response in responses],
         position_ids=paddle.to_tensor(positions_BT),
         attention_ranges_3BT=paddle.to_tensor(attention_ranges_3BT),
         own_positions_N=paddle.to_tensor(np.concatenate(own).astype(np.int64)) if keep_last else None,

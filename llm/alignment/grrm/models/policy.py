@@ -39,13 +39,6 @@ class HiddenStates(NamedTuple):
     no_weights: paddle.Tensor
 
 
-class Used(NamedTuple):
-    """Tokens without padding, and with it; a prompt that several responses share counts once, as it is computed."""
-
-    n_tokens: int
-    n_laid_out: int
-
-
 class TokenUse:
     """Counts what goes through a policy's forward passes with gradients, without waiting for the device."""
 
@@ -69,9 +62,12 @@ class TokenUse:
         ends_N = positions_N % length + 2  # behind the token that a position predicts
         self._n_tokens = self._n_tokens + (ends_N * is_last_N.astype("int64")).sum()
 
-    def take(self) -> Used:
-        """Return the sum since the last call."""
-        used = Used(int(self._n_tokens), self._n_laid_out)
+    def take(self) -> tuple[int, int]:
+        """Return the tokens since the last call without padding, and with it.
+
+        A prompt that several responses share counts once, as it is computed.
+        """
+        used = int(self._n_tokens), self._n_laid_out
         self._n_tokens, self._n_laid_out = 0, 0
         return used
 

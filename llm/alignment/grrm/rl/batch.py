@@ -40,7 +40,7 @@ class Batch:
 def make_batch(rows: Sequence[Row], pad_id: int, pack_tokens: int = 0) -> Batch:
     """Tensors for one forward and backward pass over `rows`; see `lay_out` for `pack_tokens`."""
     tokens = lay_out([row.prompt_ids for row in rows], [row.token_ids for row in rows], pad_id, pack_tokens)
-    width = tokens.scatter_RT.shape[1]
+    width = max(tokens.lengths_R)
 
     def padded(values: Sequence[NDArray[Any]]) -> paddle.Tensor:
         return paddle.to_tensor(pad_right(values, width).astype(np.float32))

@@ -147,7 +147,7 @@ class CriticTrainer(OptimizesTrainable, StopsAtDivergence, DecaysToFloor, Traine
         tokens = lay_out(
             [row.prompt_ids for row in rows], [row.token_ids for row in rows], self.pad_id, self.pack_tokens
         )
-        width = tokens.scatter_RT.shape[1]
+        width = max(tokens.lengths_R)
         old_RT, returns_RT, mask_RT = (
             paddle.to_tensor(pad_right(numbers, width).astype("float32"))
             for numbers in (
