@@ -143,13 +143,9 @@ def _grid(
     """A line for each `side` of the rows and a column for each `top`; `corner` names fields of theirs in braces."""
     lines, columns = (list(dict.fromkeys(row[key] for row in rows)) for key in (side, top))
     cells = {(row[side], row[top]): cell(row) for row in rows}
-    table = [[line, *(cells.get((line, column), "–") for column in columns)] for line in lines]
-    return _table([corner.format(**rows[0]), *map(head, columns)], table)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    table = [[corner.format(**rows[0]), *map(head, columns)], ["---"] * (1 + len(columns))]
+    table += [[line, *(cells.get((line, column), "–") for column in columns)] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in table)
 
 
 TABLES = {

@@ -93,9 +93,7 @@ def load_part(directory: str, args: TrainingArguments, dtype: str | None = None,
     among them, for a reward model unless this one `gets_head` too, and as `load_policy`.
     """
     ranks, folder = TensorRanks.of(args), checkpoint_folder(directory)
-    if not gets_head:
-        check_policy(folder)
-    check_divides(directory, read_config(folder), ranks.size)
+    check_divides(directory, read_config(folder) if gets_head else check_policy(folder), ranks.size)
     dtype = dtype or weights_dtype(args)
     if args.pipeline_parallel_degree > 1:
         # PaddleNLP's pipelines do not load Hugging Face's files.
