@@ -10,7 +10,6 @@ from grrm.config.stage_config import DPOConfig
 from grrm.dpo.trainer import PairTrainer
 from grrm.models.hub import checkpoint_folder
 from grrm.models.tokenizer import response_decoder
-from grrm.models.trained_with import read_trained_with
 from grrm.training.gold_groups import GoldGroup, PairEncoder, read_pairs
 from grrm.training.model_setup import check_fit, load_part, load_reference
 from grrm.training.supervised_run import SupervisedRun, prepare_policy, read_split
@@ -38,8 +37,7 @@ def train(config: DPOConfig) -> None:
     )
     decode = response_decoder(run.tokenizer, skip_special_tokens=False)
     prompts = ((decode(pair.candidates.prompt_ids), pair.is_chat) for pair in pairs)
-    base = read_trained_with(config.model_name_or_path)
-    trainer.trained_with = run.trained_with(prompts).after(base)
+    trainer.trained_with = run.trained_with(prompts)
     run.train(trainer)
 
 

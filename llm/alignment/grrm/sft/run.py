@@ -18,7 +18,6 @@ from grrm.models.checkpoint import check_settings, rotary_overrides, share_rotar
 from grrm.models.hub import checkpoint_folder
 from grrm.models.policy import policy_class
 from grrm.models.tokenizer import encoder, token_spans
-from grrm.models.trained_with import TrainedWith, read_trained_with
 from grrm.paddlenlp_api.training import TrainingArguments
 from grrm.parallel.tensor_ranks import TensorRanks
 from grrm.sft.trainer import SftCollator, SftTrainer
@@ -49,9 +48,7 @@ def train(config: SFTConfig) -> None:
         ),
         **run.trainer_arguments("sft"),
     )
-    base = TrainedWith() if config.init_from_config else read_trained_with(config.model_name_or_path or "")
-    prompts = ((item.prompt_text, item.is_chat) for item in dataset)
-    trainer.trained_with = run.trained_with(prompts).after(base)
+    trainer.trained_with = run.trained_with((item.prompt_text, item.is_chat) for item in dataset)
     run.train(trainer)
 
 

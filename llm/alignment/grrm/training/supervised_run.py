@@ -139,7 +139,7 @@ class SupervisedRun(StageRun):
         super().__init__(config, tokenizer or model or "")
         if tokenizer and model and tokenizer != model:
             check_same_tokens(self.tokenizer, model)
-        self._done = 0
+        self._base, self._done = model, 0
         self._head: dict[str, Any] | None = None
 
     def resume(self, stage: Stage, n_rows: int) -> bool:
@@ -184,7 +184,8 @@ class SupervisedRun(StageRun):
 
     def trained_with(self, prompts: Iterable[tuple[str, bool]]) -> TrainedWith:
         """The training record of the model: `prompts` as in `trained_with_prompts` are those of its rows."""
-        return trained_with_prompts(prompts).model_copy(update={"data": (self.file,)})
+        own = trained_with_prompts(prompts).model_copy(update={"data": (self.file,)})
+        return own.after(read_trained_with(self._base)) if self._base else own
 
     def trainer_arguments(self, description: str) -> dict[str, Any]:
         """Arguments of every trainer; the first process logs metrics and shows progress."""
