@@ -6,7 +6,7 @@ reports their share. Undefined values are None. Intervals are at 95 %, groups re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -22,9 +22,8 @@ from grrm.evaluation.candidate_pairs import (
     scaled,
     tau_b_by_row,
 )
-from grrm.evaluation.ranking import JudgedGroup, both_scores, score_ranking
+from grrm.evaluation.ranking import JudgedGroup, both_scores
 from grrm.evaluation.soft_accuracy import scores_in_orders, soft_pairwise_accuracy, soft_sample_accuracy
-from grrm.gqm.groups import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,29 +137,3 @@ def _pearson(xy: Floats, xx: Floats, yy: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):  # no variance: not defined
         r: Floats = np.clip(xy / (np.sqrt(xx) * np.sqrt(yy)), -1.0, 1.0)
     return r
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Agreement of two judges on the same groups; None if nothing can be compared.
-
-    `kendall_tau_b` and `correlation` are within groups, `same_order` is the share of pairs with the same relation
-    (above, below, equal), `coverage` the share of the pairs scored by the first that the second scored as well.
-    """
-
-    kendall_tau_b: Interval | None
-    same_order: Interval | None
-    correlation: Interval | None
-    coverage: float | None
-
-
-def dumped_group(record: Mapping[str, Any], verdict: Verdict) -> JudgedGroup:
-    """A dumped group with the scores in the dump as gold, and those of another judge's verdict."""
-    gold = [candidate["score"] for candidate in record["candidates"]]
-    return JudgedGroup(f"{record['src_lang']}-{record['trg_lang']}", gold, verdict.scores)
-
-
-def agreement(groups: Sequence[JudgedGroup]) -> Agreement:
-    """Agreement of two judges, one of which stands for gold."""
-    ranking = score_ranking(groups, gold_ties="count")
-    return Agreement(kendall_tau_b(groups), ranking.accuracy, correlation(groups), ranking.coverage)

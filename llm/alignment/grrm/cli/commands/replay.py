@@ -71,7 +71,7 @@ def replay(run: Path, step: int | None, judge: str | None, only_failed: bool, **
 
 
 def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_failed: bool) -> None:
-    from grrm.evaluation.meta_metrics import dumped_group
+    from grrm.evaluation.ranking import JudgedGroup
     from grrm.inference.judge_sources import open_source
     from grrm.judges.server import ServerJudge
     from grrm.judges.sources import read_sources
@@ -106,7 +106,8 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
         chosen = compress(records(), is_judged)
         while batch := list(islice(chosen, GROUPS_AT_A_TIME)):
             for record, verdict in zip(batch, opened.judge([group_of(record) for record in batch]), strict=True):
-                groups.append(dumped_group(record, verdict))
+                gold = [candidate["score"] for candidate in record["candidates"]]
+                groups.append(JudgedGroup("", gold, verdict.scores))
                 statuses.update(status.value for status in verdict.statuses)
                 yield record, verdict
             progress.update(len(groups))
@@ -123,13 +124,15 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
 
 
 def _tell_agreement(groups: Sequence[JudgedGroup]) -> None:
-    from grrm.evaluation.meta_metrics import agreement
+    """How the judge agrees with that of the run, whose scores stand for gold."""
+    from grrm.evaluation.meta_metrics import correlation, kendall_tau_b
+    from grrm.evaluation.ranking import score_ranking
 
-    agreed = agreement(groups)
-    click.echo(f"  Kendall tau-b within groups    {_shown(agreed.kendall_tau_b)}")
-    click.echo(f"  pairs in the same relation     {_shown(agreed.same_order)}")
-    click.echo(f"  correlation within groups      {_shown(agreed.correlation)}")
-    coverage = "none were scored" if agreed.coverage is None else f"{agreed.coverage:.0%}"
+    pairs = score_ranking(groups, gold_ties="count")
+    click.echo(f"  Kendall tau-b within groups    {_shown(kendall_tau_b(groups))}")
+    click.echo(f"  pairs in the same relation     {_shown(pairs.accuracy)}")
+    click.echo(f"  correlation within groups      {_shown(correlation(groups))}")
+    coverage = "none were scored" if pairs.coverage is None else f"{pairs.coverage:.0%}"
     click.echo(f"  of the run's scored pairs, scored here too: {coverage}")
 
 
