@@ -6,7 +6,8 @@ import pytest
 from support.metric_environments import BLEURT, COMET, TORCH, install, make_environment
 
 from grrm.errors import UserError
-from grrm.evaluation.mt_scores import NeuralScorer
+from grrm.evaluation.mt_scores import learned_scores
+from grrm.judges.metric_worker import MetricWorker
 
 
 @pytest.fixture
@@ -14,38 +15,38 @@ def environment(tmp_path):
     return make_environment(tmp_path)
 
 
-def test_comet_scores_come_back_in_order(environment):
+@pytest.fixture
+def scores(environment):
+    def of_metric(name, *texts, model=None, seconds=120.0):
+        return learned_scores(MetricWorker(name, environment, model), *texts, seconds)
+
+    return of_metric
+
+
+def test_comet_scores_come_back_in_order(environment, scores):
     install(environment, comet=COMET, torch=TORCH)
-    scores = NeuralScorer("comet", environment).score(["a", "bb"], ["xy", None], ["wxyz", "w"])
-    assert scores == [1.5, 2.0]
+    assert scores("comet", ["a", "bb"], ["xy", None], ["wxyz", "w"]) == [1.5, 2.0]
 
 
-def test_bleurt_scores_come_back_in_order(environment):
+def test_bleurt_scores_come_back_in_order(environment, scores):
     install(environment, bleurt="", bleurt_score=BLEURT)
-    scores = NeuralScorer("bleurt", environment, "BLEURT-20").score(["a", "b"], ["x", "y"], ["x", "z"])
-    assert scores == [1.0, 0.0]
+    assert scores("bleurt", ["a", "b"], ["x", "y"], ["x", "z"], model="BLEURT-20") == [1.0, 0.0]
 
 
-def test_a_missing_environment_is_one_sentence_with_the_command_that_creates_it(tmp_path):
-    with pytest.raises(UserError) as caught:
-        NeuralScorer("comet", tmp_path / "no where")
-    assert f"create it with `grrm scorer install comet --folder '{tmp_path}/no where'`" in str(caught.value)
-
-
-def test_an_environment_without_the_package_gets_the_command_too(environment):
+def test_an_environment_without_the_package_gets_the_command_too(scores):
     with pytest.raises(UserError, match=r"No module named 'bleurt'.*create it with `grrm scorer install bleurt"):
-        NeuralScorer("bleurt", environment, "BLEURT-20").score(["a"], ["b"], ["c"])
+        scores("bleurt", ["a"], ["b"], ["c"], model="BLEURT-20")
 
 
-def test_bleurt_needs_a_model(environment):
+def test_bleurt_needs_a_model(scores):
     with pytest.raises(UserError, match=r"BLEURT needs a model: give the folder"):
-        NeuralScorer("bleurt", environment)
+        scores("bleurt", ["a"], ["b"], ["c"])
 
 
-def test_a_failure_is_told_in_the_programs_own_last_words(environment):
+def test_a_failure_is_told_in_the_programs_own_last_words(environment, scores):
     install(environment, comet=COMET, torch=TORCH)
     with pytest.raises(UserError, match=r"COMET failed with model 'nowhere' \(OSError: no such model\)"):
-        NeuralScorer("comet", environment, "nowhere").score(["a"], ["b"], ["c"])
+        scores("comet", ["a"], ["b"], ["c"], model="nowhere")
 
 
 @pytest.mark.parametrize(
@@ -56,18 +57,18 @@ def test_a_failure_is_told_in_the_programs_own_last_words(environment):
         ("import os; os._exit(0)", "b", "it ended with status 0"),
     ],
 )
-def test_what_is_no_score_of_each_row_is_refused(environment, package, text, message):
+def test_what_is_no_score_of_each_row_is_refused(environment, scores, package, text, message):
     install(environment, comet=package, torch=TORCH)
     with pytest.raises(UserError, match=message):
-        NeuralScorer("comet", environment).score(["a"], [text], ["c"])
+        scores("comet", ["a"], [text], ["c"])
 
 
-def test_nothing_waits_beyond_the_deadline(environment):
+def test_nothing_waits_beyond_the_deadline(environment, scores):
     install(environment, comet="import time; time.sleep(60)", torch=TORCH)
     with pytest.raises(UserError, match=r"did not end within 0\.5 s"):
-        NeuralScorer("comet", environment, deadline_s=0.5).score(["a"], ["b"], ["c"])
+        scores("comet", ["a"], ["b"], ["c"], seconds=0.5)
 
 
-def test_cometkiwi_is_shown_no_reference(environment):
+def test_cometkiwi_is_shown_no_reference(environment, scores):
     install(environment, comet=COMET, torch=TORCH)
-    assert NeuralScorer("cometkiwi", environment).score(["a"], ["xy"], ["wxyz"]) == [3.0]
+    assert scores("cometkiwi", ["a"], ["xy"], ["wxyz"]) == [3.0]

@@ -16,10 +16,10 @@ from grrm.cli.commands.evaluate_ranking import ranking
 from grrm.cli.options import FILE, Command, CommandGroup, FiniteRange, option_group, refuse_ineffective
 from grrm.cli.reports import mean_and_interval, report_options
 from grrm.errors import UserError
-from grrm.judges.metric_worker import METRIC_KINDS, environment_of, install_command
+from grrm.judges.metric_worker import METRIC_KINDS, MetricWorker, environment_of, install_command
 
 if TYPE_CHECKING:
-    from grrm.evaluation.mt_scores import NeuralScorer, TranslationScores
+    from grrm.evaluation.mt_scores import TranslationScores
 
 
 @click.group("eval", cls=CommandGroup)
@@ -65,6 +65,7 @@ def mt(
     json_file: Path | None,
     resamples: int,
     seed: int,
+    scorer_deadline: float,
     **scorer_settings: Any,
 ) -> None:
     """BLEU and chrF of ROWS, a .jsonl or .parquet file that `grrm translate` wrote, for each language pair.
@@ -74,11 +75,11 @@ def mt(
     """
     from grrm.cli.records import read_records, text, text_or_none
     from grrm.data.atomic import check_writable, write_json
-    from grrm.evaluation.mt_scores import score_translations
+    from grrm.evaluation.mt_scores import learned_scores, score_translations
     from grrm.gqm.groups import TranslationTask
 
     check_writable(json_file)
-    scorers = _scorers(**scorer_settings)
+    workers = _workers(**scorer_settings)
     records = read_records(rows)
     if not any(hypothesis_key in row for row in records.rows):
         records.column(hypothesis_key, text, "text or null; run `grrm translate` first")
@@ -87,24 +88,23 @@ def mt(
     references = records.column(reference_key, text, "text, the reference")
     src_langs, trg_langs = (records.column(name, text, "a language") for name in ("src_lang", "trg_lang"))
     tasks = list(map(TranslationTask, sources, src_langs, trg_langs, references))
-    neural = {scorer.name: scorer.score(sources, hypotheses, references) for scorer in scorers}
+    texts = sources, hypotheses, references
+    neural = {name: learned_scores(worker, *texts, scorer_deadline) for name, worker in workers.items()}
     results = score_translations(tasks, hypotheses, neural, n_resamples=resamples, seed=seed)
-    _show_mt(results, [scorer.name for scorer in scorers])
+    _show_mt(results, [*workers])
     if json_file:
         by_pair = {name: asdict(scores) for name, scores in results.items()}
         write_json(json_file, {"seed": seed, "resamples": resamples, "results": by_pair})
 
 
-def _scorers(scorer_deadline: float, **settings: Any) -> list[NeuralScorer]:
-    """The scorers that were asked for; a missing environment is told before anything is scored."""
-    from grrm.evaluation.mt_scores import NeuralScorer
-
+def _workers(**settings: Any) -> dict[str, MetricWorker]:
+    """The learned metrics that were asked for; a missing environment is told before anything is scored."""
     names = [name for name in METRIC_KINDS if settings[name]]
     for name in METRIC_KINDS.keys() - names:
         refuse_ineffective((f"{name}_env", f"{name}_model"), f"without --{name}")
     if not names:
         refuse_ineffective(("scorer_deadline",), "without a learned metric such as --comet")
-    return [NeuralScorer(name, settings[f"{name}_env"], settings[f"{name}_model"], scorer_deadline) for name in names]
+    return {name: MetricWorker(name, settings[f"{name}_env"], settings[f"{name}_model"]) for name in names}
 
 
 def _show_mt(results: Mapping[str, TranslationScores], scorers: list[str]) -> None:
