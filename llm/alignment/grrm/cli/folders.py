@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from grrm.cli.options import COUNT, is_explicit, option_group
 from grrm.errors import UserError
-
-if TYPE_CHECKING:
-    from grrm.cli.records import Cell, Records, Usable
 
 Value = TypeVar("Value")
 _SHARED, _REWRITES = "grrm.shared", "grrm.rewrites"
@@ -88,19 +85,6 @@ def _over_files(
         else:
             command(rows=path, out=target)
             click.echo(str(target), err=True)
-
-
-def usable_of_folder(records: Records, cells: Sequence[Cell]) -> Usable | None:
-    """In a command that works on a folder, the rows that can be used, telling of the others; else None.
-
-    For commands in which a bad row of a single file is an error: a folder is a stage of a pipeline, which it must not
-    stop. Raises RowError where no row is left.
-    """
-    if not works_on_folder():
-        return None
-    from grrm.cli.records import tell_usable_rows
-
-    return tell_usable_rows(records, cells, "left out" if leaves_out_rows() else "left empty")
 
 
 def leaves_out_rows() -> bool:

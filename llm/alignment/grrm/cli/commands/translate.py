@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from grrm.cli.devices import SharedCommand, devices_option, over_devices
-from grrm.cli.folders import leaves_out_rows, over_folder, shared, usable_of_folder
+from grrm.cli.folders import leaves_out_rows, over_folder, shared, works_on_folder
 from grrm.cli.options import (
     COUNT,
     FILE,
@@ -79,7 +79,7 @@ def translate(
     raw_outputs, which `grrm rank` reads. A row without a translation has null there, and a blank line of text has null
     everywhere. With --out the same command goes on where an earlier one ended early, as when servers go away.
     """
-    from grrm.cli.records import language, languages, read_records, text, usable_rows
+    from grrm.cli.records import language, languages, read_records, tell_usable_rows, text, usable_rows
     from grrm.cli.results import result_sink
     from grrm.gqm.groups import TranslationTask
     from grrm.inference.translate import template_for, translate_prompts, user_prompts
@@ -96,7 +96,9 @@ def translate(
     cells += [(name, language, "a language") for name, value in language_options.items() if value is None]
     if anchor_key is not None:
         cells += [(anchor_key, text, "text"), ("ref_lang", text, "a language")]
-    usable = usable_rows(read, cells[:1], "not translated") if read.is_text else usable_of_folder(read, cells)
+    usable = usable_rows(read, cells[:1], "not translated") if read.is_text else None
+    if works_on_folder():  # a stage of a pipeline, which no bad row may stop
+        usable = tell_usable_rows(read, cells, "left out" if leaves_out_rows() else "left empty")
     records = usable.records if usable else read
     written = records if leaves_out_rows() else read
     sources = records.column("src_text", text, "text")
