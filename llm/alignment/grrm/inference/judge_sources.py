@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from grrm.engine.open import open_model, open_servers
 from grrm.engine.openai_wire import served_model
@@ -26,25 +26,17 @@ from grrm.models.trained_with import checkpoint_template
 from grrm.rewards.client import RewardClient
 from grrm.rewards.gates import Gates, read_gates
 
+if TYPE_CHECKING:
+    from grrm.engine.api import Engine
+    from grrm.engine.paddle.policy_engines import ParkedWeights
+
 WHICH_MODEL_S = 15.0  # for a server to say which model it has
-
-
-class Sleeper(Protocol):
-    """An owner of memory from `wake` to `sleep`."""
-
-    def wake(self) -> None:
-        """Take it."""
-        ...
-
-    def sleep(self) -> None:
-        """Let go of it."""
-        ...
 
 
 class PhasedJudge:
     """A judge over an engine of this process, which is awake while groups are judged and asleep in between."""
 
-    def __init__(self, judge: Judge, engine: Sleeper, model: str) -> None:
+    def __init__(self, judge: Judge, engine: Engine | ParkedWeights, model: str) -> None:
         self._judge, self._engine, self._model = judge, engine, model
         self.name = judge.name
 
@@ -167,7 +159,7 @@ def _checkpoint(source: JudgeSource, host: Host) -> OpenedGenerator:
         free_memory_fraction=host.memory_fraction,
         quiet=host.is_own,
     )
-    sleeper: Sleeper = model.engine
+    sleeper: Engine | ParkedWeights = model.engine
     if not host.is_own:
         from grrm.engine.paddle.policy_engines import ParkedWeights  # here the policy has the device in between
 
