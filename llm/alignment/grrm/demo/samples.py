@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -75,27 +76,10 @@ def pick_groups(out: Path, results: Results) -> list[tuple[str, Mapping[str, Any
     shown = []
     for algorithm in results.settings.rl_runs:
         folder = seed_folder(out, results.settings.first_seed) / algorithm / "rollouts"
-        if not folder.is_dir():
-            continue
-        first, last = _first_and_last(read_rollouts(folder))
-        for group in (first, last):
-            if group is not None:
-                shown.append((f"{TITLES[algorithm]}, step {group['step']}", group))
+        of_steps = groupby(read_rollouts(folder), key=lambda record: record["step"])
+        telling = [max(records, key=_spread) for _, records in of_steps]
+        shown += [(f"{TITLES[algorithm]}, step {group['step']}", group) for group in telling[:1] + telling[1:][-1:]]
     return shown
-
-
-def _first_and_last(records: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-    """The most telling groups of the lowest and the highest step; the second is None when there is one step only."""
-    best: dict[int, Mapping[str, Any]] = {}
-    for record in records:
-        step = record["step"]
-        if step not in best or _spread(record) > _spread(best[step]):
-            best[step] = record
-        for between in [score for score in best if min(best) < score < max(best)]:
-            del best[between]
-    if not best:
-        return None, None
-    return best[min(best)], best[max(best)] if len(best) > 1 else None
 
 
 def _spread(record: Mapping[str, Any]) -> float:
