@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
 import pyarrow as pa
+from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter
 
 from grrm.data.layouts.opening import ENDINGS, open_table
 from grrm.data.layouts.table import Row, RowError, counted, ending_of
@@ -190,28 +190,11 @@ def texts(value: Any) -> list[str | None]:
     return [text_or_none(item) for item in _list(value)]
 
 
-def scores(value: Any) -> list[float | None]:
-    """`value` if it is a list of finite numbers, None standing for one that is missing; ValueError else."""
-    return [None if item is None else _finite(item) for item in _list(value)]
-
-
-def lists_of_scores(value: Any) -> list[list[float | None]]:
-    """`value` if it is a list of what `scores` takes; ValueError else."""
-    return [scores(item) for item in _list(value)]
-
-
 def names(value: Any) -> list[str]:
     """`value` if it is a list of different texts, none of them blank; ValueError else."""
     if len({text(item) for item in _list(value)}) < len(value):
         raise ValueError
     return _list(value)
-
-
-def count(value: Any) -> int:
-    """`value` if it is a whole number that is not negative; ValueError else."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError
-    return value
 
 
 def optional(check: Callable[[Any], T]) -> Callable[[Any], T | None]:
@@ -225,16 +208,12 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _finite(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        raise ValueError from None
-    if not math.isfinite(number):
-        raise ValueError
-    return number
+_STRICT = ConfigDict(strict=True)
+_SCORES = list[Annotated[float, Field(allow_inf_nan=False)] | None]
+# Of a list of finite numbers, None standing for one that is missing, of lists of these, and of a whole number.
+scores = TypeAdapter[list[float | None]](_SCORES, config=_STRICT).validate_python
+lists_of_scores = TypeAdapter[list[list[float | None]]](list[_SCORES], config=_STRICT).validate_python
+count = TypeAdapter[int](NonNegativeInt, config=_STRICT).validate_python
 
 
 def _read_text(origin: str, read_line: ReadLine, lines: Iterator[tuple[int, str]]) -> Records:
