@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import get_args
@@ -228,10 +227,9 @@ def test_what_is_shown_is_one_printable_line(cell):
     assert printable(cell).isprintable()
 
 
-def test_off_a_terminal_a_table_is_plain_text():
-    out = io.StringIO()
-    show_table("Title", ["name", "value #"], [["[b]a[/b]", "1"], None, ["c\x1b[31m", "22"]], ["a note"], out)
-    assert out.getvalue() == "Title\nname      value\n[b]a[/b]  1\nc [31m    22\na note\n"
+def test_off_a_terminal_a_table_is_plain_text(capsys):
+    show_table("Title", ["name", "value #"], [["[b]a[/b]", "1"], None, ["c\x1b[31m", "22"]], ["a note"])
+    assert capsys.readouterr().out == "Title\nname      value\n[b]a[/b]  1\nc [31m    22\na note\n"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,14 @@ ROOT = Path(__file__).parents[2]
 HEALTHY = {**dict.fromkeys(doctor_packages.NEEDED, "1.0"), "numpy": "1.26.4", "pyarrow": "20.0.0"}
 
 
-def examine(versions=None, error=None, port=0):
-    found = HEALTHY if versions is None else versions
-    return {
-        finding.name: finding for finding in doctor.examine(Path("nowhere/yet"), found.get, lambda: error, port=port)
-    }
+def examine(versions=HEALTHY, error=None, port=0, tell=lambda line: None):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "installed_version", versions.get)
+        patch.setattr(doctor, "paddle_import_error", lambda: tell("imported") or error)
+        patch.setattr(doctor, "DEFAULT_PORT", port)
+        findings = doctor.examine(Path("nowhere/yet"), tell)
+    assert len(findings) == len({finding.name for finding in findings})
+    return {finding.name: finding for finding in findings}
 
 
 def test_a_healthy_machine_has_nothing_broken():
@@ -33,12 +35,8 @@ def test_a_healthy_machine_has_nothing_broken():
 
 def test_a_line_is_told_before_each_group_of_checks():
     told = []
-    findings = doctor.examine(
-        Path("nowhere/yet"), HEALTHY.get, lambda: told.append("imported"), port=0, tell=told.append
-    )
+    examine(tell=told.append)
     assert [line.split()[0] for line in told] == ["[1/5]", "[2/5]", "imported", "[3/5]", "[4/5]", "[5/5]"]
-    names = [finding.name for finding in findings]
-    assert len(names) == len(set(names))
 
 
 def test_the_tools_of_make_test_and_make_lint_are_looked_for():
@@ -169,22 +167,17 @@ def test_a_cpu_without_vector_units_is_told_what_it_costs(monkeypatch):
     assert findings["CPU avx512_bf16"].level == findings["CPU avx512_vnni"].level == "note"
 
 
-def test_output_is_plain_without_a_terminal_and_a_table_on_one():
+def test_output_is_plain_without_a_terminal_and_a_table_on_one(capsys, monkeypatch):
     findings = [doctor.Finding("broken", "flask", "not installed", "disables [the server]")]
-    plain = io.StringIO()
-    doctor.show(findings, plain)
-    assert plain.getvalue().splitlines() == [
+    doctor.show(findings, "The main path")
+    assert capsys.readouterr().out.splitlines() == [
         "broken   flask not installed: disables [the server]",
         "The main path cannot run: mend flask.",
     ]
 
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    table = Terminal()
-    doctor.show(findings, table)
-    assert "disables [the server]" in table.getvalue()
+    monkeypatch.setattr(doctor.sys.stdout, "isatty", lambda: True)
+    doctor.show(findings, "The main path")
+    assert "disables [the server]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("error", "status", "verdict"), [(None, 0, "can run"), ("ImportError: x", 1, "cannot run")])

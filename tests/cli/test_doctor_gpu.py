@@ -14,7 +14,7 @@ from support.command_line import refusal
 from support.stopped_clock import eventually
 
 from grrm.cli import gpu_check
-from grrm.cli.commands.doctor import examine_gpu
+from grrm.cli.commands import doctor
 from grrm.cli.gpu_check import CHECKS, Reference, Target, run_check
 from grrm.demo.processes import descendants, is_alive
 
@@ -102,7 +102,9 @@ def test_one_gpu_has_no_other_to_exchange_numbers_with(monkeypatch):
 
 
 def report(script: str):
-    return {finding.name: finding for finding in examine_gpu([sys.executable, "-c", script], timeout_s=30)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "CHECK", [sys.executable, "-c", script])
+        return {finding.name: finding for finding in doctor.examine_gpu()}
 
 
 def test_a_crash_is_told_with_the_check_it_was_at():
@@ -138,7 +140,7 @@ def test_paddle_that_cannot_start_is_told():
 
 @pytest.mark.slow
 def test_on_a_cpu_the_command_says_that_it_tried_no_gpu():
-    found = {finding.name: finding for finding in examine_gpu()}
+    found = {finding.name: finding for finding in doctor.examine_gpu()}
     assert found.keys() == {"GPU", *CHECKS}
     assert found["GPU"].level == "broken"
     assert "on the CPU, which tries them and not a GPU" in found["GPU"].effect

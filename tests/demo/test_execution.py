@@ -23,9 +23,14 @@ def is_running(pid: int) -> bool:
     return True
 
 
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    monkeypatch.setattr("grrm.demo.execution.POLL_S", 0.02)
+
+
 def a_runner(tmp_path, server_url=lambda options: "http://unused"):
     console = Console(file=io.StringIO(), force_terminal=False)
-    return StageRunner(tmp_path / "out", tmp_path, console, server_url, poll_s=0.02)
+    return StageRunner(tmp_path / "out", tmp_path, console, server_url)
 
 
 def a_stage(tmp_path, code, **changes):

@@ -31,8 +31,8 @@ SERVER = textwrap.dedent("""
 """)
 
 
-def a_service(tmp_path, code, **options):
-    return RewardService([sys.executable, "-c", code], tmp_path / "server.log", cwd=tmp_path, **options)
+def a_service(tmp_path, code):
+    return RewardService([sys.executable, "-c", code], tmp_path / "server.log", cwd=tmp_path, env=os.environ)
 
 
 def test_server_is_started_once_and_gone_afterwards(tmp_path):
@@ -60,8 +60,9 @@ def test_server_that_ends_is_reported_with_its_last_words(tmp_path):
         service.url()
 
 
-def test_server_that_never_gets_ready_is_given_up_and_stopped(tmp_path):
-    before, service = descendants(os.getpid()), a_service(tmp_path, "import time; time.sleep(60)", deadline_s=0.3)
+def test_server_that_never_gets_ready_is_given_up_and_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("grrm.demo.processes.READY_S", 0.3)
+    before, service = descendants(os.getpid()), a_service(tmp_path, "import time; time.sleep(60)")
     with service, pytest.raises(UserError, match=r"not ready after 0 s \(it said nothing\)"):
         service.url()
     eventually(lambda: descendants(os.getpid()) <= before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,8 +42,8 @@ def doctor(output_dir: Path, gpu: bool) -> int:
     if gpu:
         refuse_ineffective(("output_dir",), "with --gpu")
         tell("checks of the GPU path in a process of its own: a minute, 5 at most")
-    findings = examine_gpu() if gpu else examine(output_dir, tell=tell)
-    show(findings, sys.stdout, "The GPU path" if gpu else "The main path")
+    findings = examine_gpu() if gpu else examine(output_dir, tell)
+    show(findings, "The GPU path" if gpu else "The main path")
     return 1 if any(finding.level == "broken" for finding in findings) else 0
 
 

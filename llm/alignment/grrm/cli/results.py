@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,21 +64,14 @@ def json_line(row: Mapping[str, Any]) -> bytes:
     return json_bytes(row, default=str)
 
 
-def show_table(
-    title: str,
-    headers: Sequence[str],
-    rows: Sequence[Cells | None],
-    notes: Sequence[str] = (),
-    out: TextIO | None = None,
-) -> None:
+def show_table(title: str, headers: Sequence[str], rows: Sequence[Cells | None], notes: Sequence[str] = ()) -> None:
     """A table for people; None is a line between rows, and a column whose header ends in ` #` holds numbers.
 
-    Where `out` is not a terminal it is plain text. Text is shown as it is, never as markup or control characters.
+    Off a terminal it is plain text. Text is shown as it is, never as markup or control characters.
     """
-    out = out or sys.stdout
     names = [header.removesuffix(" #") for header in headers]
-    if not out.isatty():
-        _print_plain(title, names, [row for row in rows if row is not None], notes, out)
+    if not sys.stdout.isatty():
+        _print_plain(title, names, [row for row in rows if row is not None], notes)
         return
     table = Table(title=Text(title), title_justify="left")
     for header, name in zip(headers, names, strict=True):
@@ -88,20 +81,20 @@ def show_table(
             table.add_section()
         else:
             table.add_row(*(Text(printable(cell)) for cell in row))
-    console = Console(file=out)
+    console = Console()
     console.print(table)
     for note in notes:
         console.print(note, markup=False, highlight=False)
 
 
-def _print_plain(title: str, names: Sequence[str], rows: Sequence[Cells], notes: Sequence[str], out: TextIO) -> None:
+def _print_plain(title: str, names: Sequence[str], rows: Sequence[Cells], notes: Sequence[str]) -> None:
     lines = [names, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
-    print(title, file=out)
+    print(title)
     for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip(), file=out)
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
     for note in notes:
-        print(note, file=out)
+        print(note)
 
 
 def _joined(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Iterator[dict[str, Any]]:

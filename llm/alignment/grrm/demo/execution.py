@@ -141,7 +141,7 @@ class StageLine:
         return max(0.0, pace_s * (seen.total - seen.step) - (time.monotonic() - self._last[1]))
 
 
-_POLL_S = 0.3
+POLL_S = 0.3
 _TRUSTED_S = 120.0  # of stages before their pace counts for more than the plan
 
 
@@ -167,7 +167,6 @@ class StageRunner:
     server_url: Callable[[Sequence[str]], str]
     placeholders: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] | None = None
-    poll_s: float = _POLL_S
 
     @property
     def marks(self) -> Marks:
@@ -220,7 +219,7 @@ class StageRunner:
                 if time.monotonic() > deadline:
                     raise self._failure(stage, child, f"was stopped after {format_seconds(stage.timeout_s)}")
                 line.show(last_step(stage.metrics, stage.total_steps, stage.shown, child.output(4000)))
-                time.sleep(self.poll_s)
+                time.sleep(POLL_S)
         if status != 0:
             ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             raise self._failure(stage, child, ended)

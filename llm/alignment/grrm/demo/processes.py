@@ -22,6 +22,7 @@ _GRACE_S = 15.0
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _PROBE_S = 2.0
 SECONDS_BETWEEN_LOOKS = 1.0
+READY_S = 120.0  # that a reward server may take
 
 
 class Child:
@@ -182,16 +183,8 @@ _LISTENING = re.compile(r"listening on (http://\S+)")
 class RewardService:
     """Starts `command` with a stage's options, a reward server that prints "listening on http://HOST:PORT"."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        log: Path,
-        *,
-        cwd: Path,
-        env: Mapping[str, str] | None = None,
-        deadline_s: float = 120.0,
-    ) -> None:
-        self.command, self.log, self.cwd, self.env, self.deadline_s = command, log, cwd, env, deadline_s
+    def __init__(self, command: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
+        self.command, self.log, self.cwd, self.env = command, log, cwd, env
         self._child: Child | None = None
         self._options: list[str] = []
         self._url = ""
@@ -222,13 +215,13 @@ class RewardService:
             self._child = None
 
     def _wait_until_ready(self, child: Child) -> str:
-        deadline = time.monotonic() + self.deadline_s
+        deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline and child.poll() is None:
             address = _LISTENING.search(child.output())
             if address and is_ready(address.group(1)):
                 return address.group(1)
             time.sleep(0.1)
-        happened = f"was not ready after {self.deadline_s:.0f} s" if child.poll() is None else "ended at once"
+        happened = f"was not ready after {READY_S:.0f} s" if child.poll() is None else "ended at once"
         words = (tail(child.output(), 1) or ["it said nothing"])[0]
         raise UserError(f"the reward server {happened} ({words}): read {self.log} and run the demo again")
 

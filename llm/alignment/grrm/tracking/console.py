@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,12 +21,12 @@ _LONGEST_SILENCE_S = 60.0
 _LONGEST_TEXT = 400
 
 
-def show_groups(records: Sequence[Mapping[str, Any]], *, max_groups: int, console: Console | None = None) -> None:
+def show_groups(records: Sequence[Mapping[str, Any]], *, max_groups: int) -> None:
     """Print the first `max_groups` records of `rollout_dump.group_record`: every candidate with its numbers.
 
     Text is shown as it is, never as markup or as control characters.
     """
-    console = console or Console()
+    console = Console()
     for record in records[:max_groups]:
         if console.is_terminal:
             console.print(_table(record))
@@ -61,21 +61,13 @@ class StepProgress:
     Off a terminal it prints a line at the first and the last step, and in between where `line_is_due`.
     """
 
-    def __init__(
-        self,
-        total: int,
-        *,
-        initial: int = 0,
-        description: str,
-        stream: TextIO | None = None,
-    ) -> None:
+    def __init__(self, total: int, *, initial: int = 0, description: str) -> None:
         self.total, self.initial, self.description = total, initial, description
-        self._stream = stream or sys.stderr
         self._started_s = self._line_s = time.monotonic()
         self._line_step: int | None = None
         self._bar: Any = None
-        if self._stream.isatty():
-            self._bar = tqdm(total=total, initial=initial, desc=description, file=self._stream, dynamic_ncols=True)
+        if sys.stderr.isatty():
+            self._bar = tqdm(total=total, initial=initial, desc=description, file=sys.stderr, dynamic_ncols=True)
 
     def update(self, step: int, **shown: float | None) -> None:
         """`step` steps are done in all; `shown` are the few numbers to print beside them (None is left out)."""
@@ -87,7 +79,7 @@ class StepProgress:
             self._line_step, self._line_s = step, time.monotonic()
             text = " ".join(f"{key} {value}" for key, value in numbers.items())
             line = f"{self.description}: step {step}/{self.total} {text}".rstrip()
-            print(f"{line}{self._remaining(step)}", file=self._stream, flush=True)
+            print(f"{line}{self._remaining(step)}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Leave the bar as it is and the cursor on a new line."""

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -43,31 +43,21 @@ _REINSTALL = f"in a clone remove .venv and run make again; else install `paddle-
 _WITHOUT_OPERATORS = f"plain Paddle operators are used: {_SLOWER_TRAINING}"
 
 
-def examine(
-    folder: Path,
-    version_of: Callable[[str], str | None] | None = None,
-    imports_paddle: Callable[[], str | None] | None = None,
-    port: int = DEFAULT_PORT,
-    tell: Callable[[str], object] = lambda _: None,
-) -> list[Finding]:
-    """All findings; `folder` is where runs would be written, and `tell` gets a line before each group of checks.
-
-    The other callables are replaced in tests.
-    """
-    installed, import_error = version_of or installed_version, imports_paddle or paddle_import_error
+def examine(folder: Path, tell: Callable[[str], object]) -> list[Finding]:
+    """All findings; `folder` is where runs would be written, and `tell` gets a line before each group of checks."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "Python and packages": lambda: [
             _python(sys.version_info[:3]),
-            *packages(installed, pins(constraints_file())),
-            *traps(installed),
+            *packages(installed_version, pins(constraints_file())),
+            *traps(installed_version),
         ],
-        "import of paddle and paddlenlp: up to 3 minutes": lambda: [_import_check(import_error)],
-        "processor, memory, disk and tools": lambda: [*_process(), _memory(), _disk(folder), *_tools(shutil.which)],
+        "import of paddle and paddlenlp: up to 3 minutes": lambda: [_import_check(paddle_import_error())],
+        "processor, memory, disk and tools": lambda: [*_process(), _memory(), _disk(folder), *_tools()],
         "kernels, compiled where there are none yet: half a minute": lambda: [
             _kernels(kernels(), sgemm_address() is not None),
             *_operators(kernels()),
         ],
-        f"port {port}": lambda: [_port(port)],
+        f"port {DEFAULT_PORT}": lambda: [_port(DEFAULT_PORT)],
     }
     findings: list[Finding] = []
     for number, (what, check) in enumerate(checks.items(), 1):
@@ -107,8 +97,7 @@ def _python(version: tuple[int, ...]) -> Finding:
     )
 
 
-def _import_check(imports_paddle: Callable[[], str | None]) -> Finding:
-    problem = imports_paddle()
+def _import_check(problem: str | None) -> Finding:
     if problem is None:
         return Finding("ok", "import paddle, paddlenlp", "works")
     return Finding("broken", "import paddle, paddlenlp", problem, _REINSTALL)
@@ -150,15 +139,15 @@ def _disk(folder: Path) -> Finding:
     return Finding("ok", "disk", f"{free / GIB:.1f} GiB free at {existing}")
 
 
-def _tools(which: Callable[[str], str | None]) -> Iterable[Finding]:
-    compiler = find_compiler(which)
+def _tools() -> Iterable[Finding]:
+    compiler = find_compiler(shutil.which)
     if compiler:
         yield Finding("ok", "C++ compiler", " ".join(compiler))
     else:
         yield Finding(
             "note", "C++ compiler", "not found", "kernels must be compiled ahead: python -m grrm_csrc.setup_ops install"
         )
-    nvcc = which("nvcc")
+    nvcc = shutil.which("nvcc")
     if nvcc:
         yield Finding("ok", "nvcc", nvcc)
     else:
@@ -196,22 +185,20 @@ def _port(port: int) -> Finding:
     return Finding("ok", f"port {port}", "free for the reward server")
 
 
-def show(findings: Iterable[Finding], out: TextIO, what: str = "The main path") -> None:
+def show(findings: Sequence[Finding], what: str) -> None:
     """Print the findings, a table on a terminal and one line each elsewhere, then one line that sums up `what`."""
-    findings = list(findings)
-    if out.isatty():
+    if sys.stdout.isatty():
         table = Table(show_header=False, box=None, pad_edge=False)
         for finding in findings:
             level = f"[{_MARKS[finding.level]}]{finding.level}[/]"
             table.add_row(level, escape(finding.name), escape(finding.detail), escape(finding.effect))
-        Console(file=out).print(table)
+        Console().print(table)
     else:
         for finding in findings:
             effect = f": {finding.effect}" if finding.effect else ""
-            print(f"{finding.level:<8} {finding.name} {finding.detail}{effect}", file=out)
+            print(f"{finding.level:<8} {finding.name} {finding.detail}{effect}")
     broken = [finding.name for finding in findings if finding.level == "broken"]
-    verdict = f"{what} cannot run: mend {', '.join(broken)}." if broken else f"{what} can run."
-    print(verdict, file=out)
+    print(f"{what} cannot run: mend {', '.join(broken)}." if broken else f"{what} can run.")
 
 
 CHECK = (sys.executable, "-W", "ignore", "-m", "grrm.cli.gpu_check")
@@ -219,14 +206,14 @@ CHECK_S = 300.0
 _NO_GPU = "the checks below ran on the CPU, which tries them and not a GPU: install the extra gpu, see docs/install.md"
 
 
-def examine_gpu(command: Sequence[str] = CHECK, timeout_s: float = CHECK_S) -> list[Finding]:
+def examine_gpu() -> list[Finding]:
     """The device and a finding for each check. A child that crashes or hangs is told with the check it was at."""
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        child = subprocess.run(CHECK, capture_output=True, text=True, timeout=CHECK_S, check=False)
         printed, ended = child.stdout, _ending(child)
     except subprocess.TimeoutExpired as error:
         printed = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-        ended = f"no answer within {timeout_s:g} s"
+        ended = f"no answer within {CHECK_S:g} s"
     return list(_findings(_lines(printed), ended))
 
 
