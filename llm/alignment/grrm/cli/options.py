@@ -163,23 +163,21 @@ class ModelOptions:
 
         Raises UserError as `open_generator` does, or for a token that is not there.
         """
-        from grrm.engine.open import open_checkpoint, open_fastdeploy, open_servers
+        from grrm.engine.open import open_generator
 
         back_end = choose_back_end(explicit_model_options(), NAMES, self.backend)
-        common: dict[str, Any] = {"chat_template": chat_template, "quiet": True}
-        if self.deadline is not None:
-            common["deadline_s"] = self.deadline
         if chat_template == SERVER_TEMPLATE and (back_end != SERVERS or self.tokenizer is not None):
             raise UserError("--chat-template server is the chat endpoint of --url: give that, and no --tokenizer")
+        settings: dict[str, Any] = {"chat_template": chat_template, "quiet": True, "deadline_s": self.deadline}
         if back_end == SERVERS:
-            common |= {"unanswered": "mark"} if marks_unanswered else {}
-            common |= {"required_within_s": SERVER_WAIT_S, "token": self._token(), "tokenizer_path": self.tokenizer}
-            return open_servers(self.urls, self.model, **common)
-        folder = str(self.model)
-        if back_end == FASTDEPLOY:
+            settings |= {"unanswered": "mark"} if marks_unanswered else {}
+            settings |= {"token": self._token(), "tokenizer_path": self.tokenizer}
+        elif back_end == FASTDEPLOY:
             options = read_assignments(self.fastdeploy_options, "FastDeploy option")
-            return open_fastdeploy(folder, options=options, **common)
-        return open_checkpoint(folder, dtype=self.dtype, **common)
+            settings |= {"backend": FASTDEPLOY, "options": options}
+        else:
+            settings |= {"dtype": self.dtype}
+        return open_generator(self.model, urls=self.urls, **settings)
 
     def served(self) -> str | None:
         """The name of the model that the servers of --url have; None if there are none. Raises NoAnswer."""

@@ -84,7 +84,6 @@ class StageLine:
         self._line_step = 0
         self._first: tuple[int, float] | None = None
         self._last: tuple[int | None, float] = None, self._started_s
-        self._stale_step: int | None = None
         self._is_new = True
         self._live: Live | None = None
 
@@ -111,12 +110,11 @@ class StageLine:
 
     def show(self, seen: StepSeen | None) -> None:
         """Bring the line up to date."""
-        if self._is_new:  # a step that is there already was made by an earlier attempt and tells nothing about the pace
-            self._is_new, self._stale_step = False, seen.step if seen else None
         if seen is not None and seen.step != self._last[0]:
             self._last = seen.step, time.monotonic()
-        if seen is not None and self._first is None and seen.step != self._stale_step:
-            self._first = (seen.step, time.monotonic())
+            if self._first is None and not self._is_new:  # one that is there at once was made by an earlier attempt
+                self._first = (seen.step, time.monotonic())
+        self._is_new = False
         if self._live is not None:
             self._live.update(Text(self._text(seen), no_wrap=True, overflow="ellipsis"))
             return

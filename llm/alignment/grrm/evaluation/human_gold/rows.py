@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ def _gold(path: Path, pair: tuple[str, str], segments: Sequence[_Segment], score
     if len(systems) < 2:
         raise UserError(f"{path} has one system of {'-'.join(pair)}, {systems[0]}; a card compares two or more")
     names = sorted({annotator for segment in segments for _, annotator in segment.gold})
-    annotators = {name: _table(systems, segments, name) for name in names}
+    annotators = {name: _table(systems, [segment.gold for segment in segments], name) for name in names}
     gold_PG = mean_scores(list(annotators.values()))
     if np.isnan(gold_PG).all():
         raise UserError(f"{path} has no human scores of {'-'.join(pair)}; add them, or name their column: --gold-key")
@@ -136,15 +136,12 @@ def _gold(path: Path, pair: tuple[str, str], segments: Sequence[_Segment], score
         [[segment.outputs.get(system) for system in systems] for segment in segments],
         gold_PG,
         annotators if len(annotators) > 1 else {},
-        {
-            name: np.array([[segment.scores.get((own, name), np.nan) for own in systems] for segment in segments])
-            for name in scores
-        },
+        {name: _table(systems, [segment.scores for segment in segments], name) for name in scores},
     )
 
 
-def _table(systems: Sequence[str], segments: Sequence[_Segment], annotator: str) -> Floats:
-    return np.array([[segment.gold.get((system, annotator), np.nan) for system in systems] for segment in segments])
+def _table(systems: Sequence[str], segments: Sequence[Mapping[tuple[str, str], float]], name: str) -> Floats:
+    return np.array([[segment.get((system, name), np.nan) for system in systems] for segment in segments])
 
 
 def _plain_rows(path: Path, gold: str | None, scores: Sequence[str], batches: Path | None) -> Iterator[Row]:
