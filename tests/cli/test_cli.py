@@ -246,7 +246,7 @@ def test_demo_passes_its_options_on(monkeypatch):
     monkeypatch.setattr("grrm.demo.runner.run_demo", lambda **options: seen.update(options) or 1)
     result = invoke("demo", "--seeds", "3", "--fresh")
     assert result.return_value == 1
-    assert (seen["seeds"], seen["fresh"], seen["out"]) == (3, True, Path("runs/demo"))
+    assert (seen["n_seeds"], seen["fresh"], seen["out"]) == (3, True, Path("runs/demo"))
 
 
 def commands_below(group, words=()):

@@ -105,7 +105,7 @@ def plan(
 
 
 @grrm.command()
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Random seeds.")
+@click.option("--seeds", "n_seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Random seeds.")
 @click.option("--fresh", is_flag=True, help="Start over instead of reusing completed stages.")
 @click.option("--out", type=FILE, default=Path("runs/demo"), show_default=True, help="Output folder.")
 @click.option(

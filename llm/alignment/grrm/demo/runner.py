@@ -45,26 +45,15 @@ _OURS = (
 )
 
 
-def run_demo(
-    seeds: int = 1,
-    fresh: bool = False,
-    out: Path = Path("runs/demo"),
-    judge: str = "ranker",
-    nproc: int = 2,
-    first_seed: int = 1,
-    full: bool = False,
-) -> int:
-    """Train and evaluate `seeds` policies per run below `out` and write the report; returns the exit status.
+def run_demo(*, out: Path, fresh: bool = False, **options: Any) -> int:
+    """Train and evaluate the policies of `DemoSettings` below `out` and write the report; returns the exit status.
 
     Finished stages are reused and interrupted ones resumed; `fresh` starts over.
-
-    `judge` is "ranker": rankers are trained, and policies against a metric and the better ranker, with `full` or more
-    seeds against consensus too; or "metric": policies are trained against the metric with two algorithms.
 
     0: done; 1: a stage failed (its last lines are printed); 130: interrupted. Raises UserError for a folder or an
     installation that cannot be used.
     """
-    settings = DemoSettings(n_seeds=seeds, first_seed=first_seed, judge=judge, nproc=nproc, full=full)
+    settings = DemoSettings(**options)
     console, root, out = Console(), checkout(), out.resolve()
     with only_run_in(out, "model"), signals_as_interrupts():
         if fresh:

@@ -109,7 +109,7 @@ class DemoSettings(Settings):
     are chosen on the `dev_rows`; the report is about the `heldout_rows`, which share no text and no value with these.
     """
 
-    judge: str = RANKER
+    judge: str = RANKER  # policies against a metric and the better ranker; METRIC: two algorithms, against it alone
     full: bool = False  # a policy against consensus, too; several seeds have one anyway
     languages: tuple[str, ...] = LANGUAGES
     train_rows: int = 40_000
