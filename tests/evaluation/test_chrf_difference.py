@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grrm.evaluation.chrf_difference import chrf_difference
-from grrm.evaluation.text_metrics import corpus_chrf
+from grrm.evaluation.text_metrics import chrf_difference, corpus_chrf
 
 TEXT = st.text("ab ü界", max_size=8)
 ROWS = st.lists(st.tuples(st.none() | TEXT, st.none() | TEXT, TEXT), min_size=1, max_size=8)

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from grrm.evaluation.bootstrap import LEVEL
 from grrm.evaluation.held_out_scores import TranslatedPrompt, compares_only
 from grrm.evaluation.text_metrics import corpus_chrf
-from grrm.evaluation.verdict import LEVEL, Change, Verdict, verdict_of
+from grrm.evaluation.verdict import Change, Verdict, verdict_of
 from grrm.gqm.groups import TranslationTask
 
 REFERENCE = "the quick brown fox jumps over the lazy dog"

@@ -14,7 +14,7 @@ from typing import Any
 
 from grrm.demo.settings import BASE, CHOICE, GRPO, GRPO_RANKER, JUDGES, RANKER, RANKERS, SFT, Settings
 from grrm.evaluation.bootstrap import Interval
-from grrm.evaluation.chrf_difference import chrf_difference
+from grrm.evaluation.text_metrics import chrf_difference
 from grrm.tracking.metrics_log import read_metrics
 
 INTERVALS = ("accuracy", "correlation", "tie_calibrated_accuracy", "kendall_tau_b")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LEVEL = 0.95  # of confidence
 _DRAWS_PER_BLOCK = 1 << 22  # bounds the memory of the drawn row numbers
 
 
@@ -22,13 +23,13 @@ class Interval:
 
 
 def bootstrap_interval(
-    values: Sequence[float] | NDArray[np.float64], *, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
+    values: Sequence[float] | NDArray[np.float64], *, n_resamples: int = 1000, seed: int = 0
 ) -> Interval:
     """The mean of `values`, rows resampled.
 
     A single value gives an interval of zero width. Raises ValueError on no values.
     """
-    return bootstrap_ratio(values, [1.0] * len(values), n_resamples=n_resamples, level=level, seed=seed)
+    return bootstrap_ratio(values, [1.0] * len(values), n_resamples=n_resamples, seed=seed)
 
 
 def bootstrap_ratio(
@@ -36,7 +37,6 @@ def bootstrap_ratio(
     denominators: Sequence[float] | NDArray[np.float64],
     *,
     n_resamples: int = 1000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
     """sum(numerators) / sum(denominators), whole rows resampled: for counts that come in groups.
@@ -49,7 +49,7 @@ def bootstrap_ratio(
     tops, bottoms = (np.asarray(values, dtype=np.float64) for values in (numerators, denominators))
     if len(tops) != len(bottoms) or not (bottoms > 0).all():
         raise ValueError("need one denominator above zero per numerator")
-    interval = bootstrap_of_sums(np.divide, tops, bottoms, n_resamples=n_resamples, level=level, seed=seed)
+    interval = bootstrap_of_sums(np.divide, tops, bottoms, n_resamples=n_resamples, seed=seed)
     if interval is None:
         raise ValueError("cannot resample values that are not finite")
     return interval
@@ -65,7 +65,6 @@ def bootstrap_of_sums(
     statistic: Callable[..., NDArray[np.float64]],
     *columns: Sequence[float] | NDArray[np.float64],
     n_resamples: int = 1000,
-    level: float = 0.95,
     seed: int = 0,
 ) -> Interval | None:
     """`statistic` of the columns' sums, whole rows resampled: for what is not a ratio of two sums.
@@ -86,6 +85,11 @@ def bootstrap_of_sums(
     resampled = resampled[np.isfinite(resampled)]
     if not len(resampled):
         return None
+    return interval_of(value, resampled)
+
+
+def interval_of(value: float, resampled: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
+    """The interval between the percentiles of a statistic's resampled values."""
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     return Interval(value, float(low), float(high))
 

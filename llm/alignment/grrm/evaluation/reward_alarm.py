@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from grrm.evaluation.bootstrap import Interval
-from grrm.evaluation.chrf_difference import chrf_difference
 from grrm.evaluation.held_out_scores import GREEDY, TranslatedPrompt, has_reference
+from grrm.evaluation.text_metrics import chrf_difference
 from grrm.gqm.groups import TranslationTask
 
 LEVEL = 0.99  # a run has many evaluations, and each may call noise a fall: at 95 % it is one in forty

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from grrm.evaluation.bootstrap import LEVEL, Interval, interval_of, resampled_rows
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import language_code
 from grrm.judges.text_metric import bleu_tokenizer
@@ -122,6 +125,47 @@ def duplicate_share(groups: Sequence[Sequence[str | None]]) -> float | None:
     repeated = sum(len(texts) - len(set(texts)) for texts in translated)
     n_later = sum(max(len(group) - 1, 0) for group in groups)
     return repeated / n_later if n_later else None
+
+
+def chrf_difference(
+    before: Sequence[Sequence[str | None]],
+    after: Sequence[Sequence[str | None]],
+    references: Sequence[str],
+    *,
+    n_resamples: int = 1000,
+    level: float = LEVEL,
+) -> Interval:
+    """Return the gain in corpus chrF from before to after, -100 to 100, with its interval over sentences.
+
+    By paired bootstrap resampling (Koehn 2004): sentences are drawn with replacement, the same ones for both systems,
+    so that the difficulty of a sentence drops out of the difference.
+
+    `before[r]` and `after[r]` are the outputs of run r (training repeated with another seed) for all references; the
+    difference is the mean over runs. A hypothesis of None counts as empty. The interval does not cover other runs.
+    Outputs that do not differ give 0 with an interval of zero width.
+
+    Raises ValueError on no runs, no references, or lists of different lengths.
+    """
+    if not references or not before or len(before) != len(after):
+        raise ValueError(f"need references and as many runs before as after, got {len(before)} and {len(after)}")
+    if any(len(texts) != len(references) for texts in (*before, *after)):
+        raise ValueError(f"need one output of every run for each of the {len(references)} references")
+    n_rows, n_runs = len(references), len(before)
+    metric = CHRF()
+    texts = ([text or "" for text in of_run] for of_run in (*before, *after))
+    # As sacrebleu's own significance tests have them: [rows, runs, counts].
+    counts = np.stack([corpus_statistics(metric, of_run, references) for of_run in texts], axis=1)
+
+    def difference(times: NDArray[np.int64]) -> float:
+        scores = [metric._compute_f_score(sums) for sums in np.tensordot(times, counts, axes=1).tolist()]
+        return sum(scores[n_runs:]) / n_runs - sum(scores[:n_runs]) / n_runs
+
+    resampled = (
+        difference(np.bincount(rows, minlength=n_rows))
+        for block in resampled_rows(n_rows, n_resamples, 0)
+        for rows in block
+    )
+    return interval_of(difference(np.ones(n_rows, dtype=np.int64)), list(resampled), level)
 
 
 def _checked(hypotheses: Sequence[str | None], references: Sequence[str]) -> list[str]:

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from grrm.evaluation.bootstrap import bootstrap_interval
-from grrm.evaluation.chrf_difference import chrf_difference
+from grrm.evaluation.bootstrap import LEVEL, bootstrap_interval
 from grrm.evaluation.held_out_scores import TranslatedPrompt, compares_only, has_reference
 from grrm.evaluation.reward_alarm import MIN_REFERENCES
-from grrm.evaluation.text_metrics import corpus_chrf
+from grrm.evaluation.text_metrics import chrf_difference, corpus_chrf
 
 Word = Literal["helped", "did not help", "cannot tell"]
-LEVEL = 0.95
 ONLY_COMPARED = "the judge compares translations of one evaluation with each other alone"
 CHRF, CHRF_GREEDY, REWARD, REWARD_GREEDY = "chrf", "chrf_greedy", "reward", "reward_greedy"
 _TITLES = {
@@ -144,7 +142,7 @@ def _decide(changes: dict[str, Change], n_rows: int, n_references: int, is_relat
 def _chrf_change(pairs: Sequence[tuple[TranslatedPrompt, TranslatedPrompt]], columns: Sequence[int]) -> Change:
     references = [before.task.reference or "" for before, _ in pairs]
     before, after = ([[pair[at].translations[column] for pair in pairs] for column in columns] for at in (0, 1))
-    interval = chrf_difference(before, after, references, level=LEVEL)
+    interval = chrf_difference(before, after, references)
     means = [sum(corpus_chrf(texts, references).score for texts in runs) / len(runs) for runs in (before, after)]
     return Change(means[0], means[1], interval.low, interval.high)
 
@@ -155,7 +153,7 @@ def _reward_change(pairs: Sequence[tuple[TranslatedPrompt, TranslatedPrompt]], c
     both = [(before, after) for before, after in means if before is not None and after is not None]
     if 2 * len(both) < len(pairs) or not both:
         return None
-    interval = bootstrap_interval([after - before for before, after in both], level=LEVEL)
+    interval = bootstrap_interval([after - before for before, after in both])
     before, after = (sum(values) / len(both) for values in zip(*both, strict=True))
     return Change(before, after, interval.low, interval.high)
 
