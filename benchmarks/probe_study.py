@@ -110,12 +110,12 @@ class Study:
             command = [sys.executable, __file__, "--corpus", str(stage.folder), *self.wheel]
             stage = replace(stage, command=command, outputs=[*stage.outputs, stage.folder / SFT_ROWS])
         elif stage.name == "tokenizer":
-            stage = _moved(stage, layout.train_parquet, layout.train_parquet.with_name(SFT_ROWS))
+            stage = _moved(stage, layout.corpus("train"), layout.corpus("train").with_name(SFT_ROWS))
         elif stage.name == "convert":
             outputs = [self._sft_rows / "sft.jsonl"]
             of_sft = replace(stage, name="convert-sft", folder=self._sft_rows, outputs=outputs)
             of_sft = _moved(of_sft, stage.folder, self._sft_rows)
-            yield _moved(of_sft, layout.train_parquet, layout.train_parquet.with_name(SFT_ROWS))
+            yield _moved(of_sft, layout.corpus("train"), layout.corpus("train").with_name(SFT_ROWS))
         elif stage.name.endswith(f"/{SFT}"):
             stage = _moved(stage, layout.data / "converted" / "sft.jsonl", self._sft_rows / "sft.jsonl")
         yield stage

@@ -52,9 +52,9 @@ class JudgePlan:
         """The rows that policies translate for the rankers: to learn from, to choose on, to report on."""
         settings, layout = self.layout.settings, self.layout
         counts = {
-            layout.train_parquet: settings.ranker_train_rows,
-            layout.dev_parquet: settings.ranker_dev_rows,
-            layout.heldout_parquet: settings.ranker_heldout_rows,
+            layout.corpus("train"): settings.ranker_train_rows,
+            layout.corpus("dev"): settings.ranker_dev_rows,
+            layout.corpus("heldout"): settings.ranker_heldout_rows,
         }
         folder = layout.data / ROWS
         parts = [word for path, count in counts.items() for word in ("--part", path, count)]
@@ -177,18 +177,18 @@ class PolicyPlan:
         layout = self.layout
         folder = layout.data / "converted"
         options = ["--prompt-type", layout.settings.prompt_type]
-        command = layout.grrm("data", "convert", layout.train_parquet, folder, *options)
+        command = layout.grrm("data", "convert", layout.corpus("train"), folder, *options)
         outputs = [folder / "sft.jsonl", folder / "rl.jsonl"]
-        return layout.shared("convert", "training files", command, [layout.train_parquet], outputs)
+        return layout.shared("convert", "training files", command, [layout.corpus("train")], outputs)
 
     def held_out(self) -> Stage:
         """Development rows, as RL reads them."""
         settings, layout = self.layout.settings, self.layout
         folder = layout.data / "held-out"
         options = ["--rows", settings.rl_eval_rows, "--prompt-type", settings.prompt_type]
-        command = layout.module("prepare", "held-out", "--data", layout.dev_parquet, "--out", folder, *options)
+        command = layout.module("prepare", "held-out", "--data", layout.corpus("dev"), "--out", folder, *options)
         title, outputs = "dev rows for RL to be watched on", [folder / "rl.jsonl"]
-        return layout.shared("held-out", title, command, [layout.dev_parquet], outputs)
+        return layout.shared("held-out", title, command, [layout.corpus("dev")], outputs)
 
     def rl(self, run: str, seed: int, judge: HostedJudge) -> Stage:
         """Reinforcement learning; runs of one algorithm differ in what the reward server hosts, and in no setting."""
@@ -215,7 +215,7 @@ class PolicyPlan:
     def evaluate(self, policy: str, seed: int) -> Stage:
         """The scores of a policy on the rows that the report is about."""
         settings, layout = self.layout.settings, self.layout
-        model, data, scores = layout.model(policy, seed), layout.heldout_parquet, scores_file(layout.out, seed, policy)
+        data, scores = layout.corpus("heldout"), scores_file(layout.out, seed, policy)
         options: list[object] = ["--prompt-type", settings.prompt_type, "--extractor-type", settings.extractor_type]
         inputs = [*layout.weights(policy, seed), data]
         if policy not in (BASE, STOCK, SFT):
@@ -224,6 +224,6 @@ class PolicyPlan:
         samples = settings.untrained_samples if policy in (BASE, STOCK) else settings.eval_samples
         options += ["--samples", samples, "--max-new-tokens", settings.eval_max_new_tokens, *layout.dtype()]
         title = "the untrained policy" if policy == BASE else title_of(policy)
-        arguments = ["--model", model, "--data", data, "--out", scores, "--seed", seed]
+        arguments = ["--model", layout.model(policy, seed), "--data", data, "--out", scores, "--seed", seed]
         command = layout.module("evaluate_checkpoint", *arguments, *options)
         return layout.result(f"evaluation of {title}", command, inputs, [scores])

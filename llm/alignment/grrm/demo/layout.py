@@ -38,20 +38,9 @@ class Layout:
         """Everything that all seeds share."""
         return self.out / "data"
 
-    @property
-    def train_parquet(self) -> Path:
-        """The training rows."""
-        return self.data / "corpus" / "train.parquet"
-
-    @property
-    def heldout_parquet(self) -> Path:
-        """The held-out rows that the report is about."""
-        return self.data / "corpus" / "heldout.parquet"
-
-    @property
-    def dev_parquet(self) -> Path:
-        """The held-out rows that choices are made on."""
-        return self.data / "corpus" / "dev.parquet"
+    def corpus(self, name: str) -> Path:
+        """The rows to "train" on, those "heldout" for the report, or the "dev" rows that choices are made on."""
+        return self.data / "corpus" / f"{name}.parquet"
 
     def model(self, name: str, seed: int) -> Path:
         """The folder of a policy or a judge; the published model is the same for all seeds."""

@@ -53,7 +53,7 @@ class Plan:
         rows = ["--train-rows", settings.train_rows, "--heldout-rows", settings.heldout_rows]
         rows += ["--dev-rows", settings.dev_rows]
         draw = ["--languages", ",".join(settings.languages), "--seed", settings.corpus_seed]
-        outputs = [layout.train_parquet, layout.heldout_parquet, layout.dev_parquet]
+        outputs = [layout.corpus(name) for name in ("train", "heldout", "dev")]
         command = layout.grrm("data", "corpus", "phrases", folder, *rows, *draw)
         return layout.shared("corpus", "corpus", command, (), outputs, ends_with_result=True)
 
@@ -61,8 +61,8 @@ class Plan:
         settings, layout = self.settings, self._layout
         folder = layout.data / "tokenizer"
         options = ["--vocab-size", settings.vocab_size, "--prompt-type", settings.prompt_type]
-        command = layout.grrm("data", "tokenizer", layout.train_parquet, folder, *options)
-        return layout.shared("tokenizer", "tokenizer", command, [layout.train_parquet], [folder / "tokenizer.json"])
+        command = layout.grrm("data", "tokenizer", layout.corpus("train"), folder, *options)
+        return layout.shared("tokenizer", "tokenizer", command, [layout.corpus("train")], [folder / "tokenizer.json"])
 
     def _untrained(self, seed: int) -> Stage:
         layout = self._layout

@@ -98,7 +98,7 @@ class RealPlan:
             options += [] if rows is None else [f"--{name}-rows", rows]
         options += ["--from", settings.corpus_wheel] if settings.corpus_wheel else []
         command = layout.grrm("data", "corpus", "homeassistant", folder, *options)
-        outputs = [layout.train_parquet, layout.heldout_parquet, layout.dev_parquet]
+        outputs = [layout.corpus(name) for name in ("train", "heldout", "dev")]
         shown = {"ends_with_result": True, "planned_s": STARTING_S}
         return layout.shared("corpus", "texts of Home Assistant", command, (), outputs, **shown)
 

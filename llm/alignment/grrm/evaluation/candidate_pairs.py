@@ -63,7 +63,7 @@ def from_row_mean(scores: Floats, scored: Mask) -> Floats:
 
 def ratio(tops: Floats, bottoms: Floats) -> Floats:
     """Quotients, NaN where the denominator is 0."""
-    quotients: Floats = np.divide(tops, bottoms, out=np.full(len(tops), np.nan), where=bottoms > 0)
+    quotients: Floats = np.divide(tops, bottoms, out=np.full(np.shape(tops), np.nan), where=bottoms > 0)
     return quotients
 
 

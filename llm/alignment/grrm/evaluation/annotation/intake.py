@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -149,17 +150,9 @@ _LANGUAGES = ("src_lang", "trg_lang")
 
 def _span(text: str, span: Mapping[str, Any]) -> dict[str, Any]:
     """A span in characters. Behind the text stand Pearmut's tokens for what is missing."""
-    ends = _character_ends(text)
+    ends = [0, *accumulate(1 + (ord(character) > 0xFFFF) for character in text)]  # of all characters, in UTF-16 units
     start, last = span["start_i"], span["end_i"]
     if start >= ends[-1]:
         return {"start": len(text), "end": len(text), "severity": span.get("severity")}
     first = sum(end <= start for end in ends[1:])
     return {"start": first, "end": sum(end <= last for end in ends[:-1]), "severity": span.get("severity")}
-
-
-def _character_ends(text: str) -> Sequence[int]:
-    """The ends of all characters in UTF-16 units, after a 0 for the beginning."""
-    ends = [0]
-    for character in text:
-        ends.append(ends[-1] + 1 + (ord(character) > 0xFFFF))
-    return ends

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grrm.evaluation.candidate_pairs import Floats
+from grrm.evaluation.candidate_pairs import Floats, ratio
 from grrm.gqm.groups import Candidate, Group, TranslationTask
 
 
@@ -74,7 +74,4 @@ class HumanGold:
 def mean_scores(several: Sequence[Floats]) -> Floats:
     """The mean of scores of the same shape, of those that are there; NaN where none is."""
     stacked = np.stack(several)
-    n_scores = (~np.isnan(stacked)).sum(axis=0)
-    sums = np.nansum(stacked, axis=0)
-    mean: Floats = np.divide(sums, n_scores, out=np.full(sums.shape, np.nan), where=n_scores > 0)
-    return mean
+    return ratio(np.nansum(stacked, axis=0), (~np.isnan(stacked)).sum(axis=0))
