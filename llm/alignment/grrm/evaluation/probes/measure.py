@@ -120,13 +120,8 @@ def probe_groups(
     A group of two is a pair. A larger one that lacks copies is filled up with others of the row that do not count, as
     a judge may know one size only. A row's samples stand in each of its groups, beside `size`.
 
-    Args:
-        chosen: rows with their damaged references
-        size: candidates of a group without the samples
-        both_orders: the reversed order, too
-        apart: the reference and each copy in a group of its own, with the samples and nothing else
-        shows_reference: the judge gets the reference as such, too
-        seed: of the orders and of what fills groups up
+    With `apart` the reference and each copy have a group of their own, with the samples and nothing else; without
+    `both_orders` there is no reverse. With `shows_reference` the judge gets the reference as such, too.
     """
     groups = []
     for number, (row, texts) in enumerate(chosen.rows):
@@ -180,14 +175,9 @@ def measure(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> ProbeReport:
-    """Count what the judge decided; a pair without two scores is counted, never taken for a decision.
+    """Count what the judge decided of the groups that `probe_groups` made of the `chosen` rows.
 
-    Args:
-        chosen: the rows that the groups were made of
-        groups: as `probe_groups` makes them
-        verdicts: the judge's, one for each group
-        n_resamples: of the bootstrap
-        seed: of the bootstrap
+    A pair without two scores is counted, never taken for a decision.
     """
     draws = {"n_resamples": n_resamples, "seed": seed}
     pairs = _pairs(groups, verdicts)

@@ -29,15 +29,9 @@ class DamagedRows:
 def choose_rows(
     rows: Iterable[ProbeRow], probes: Iterable[str] = tuple(PROBES), n_rows: int = 200, seed: int = 0
 ) -> DamagedRows:
-    """Damage up to `n_rows` of the rows with each probe.
+    """Damage up to `n_rows` of the rows with each probe, a name of `PROBES`; `seed` is that of `damaged`.
 
     Rows are looked at in their order, at most 100 `n_rows` of them. A row that no probe needs any more is left out.
-
-    Args:
-        rows: where to look
-        probes: names of `PROBES`
-        n_rows: rows for each probe
-        seed: of the damages
     """
     missing = dict.fromkeys(probes, n_rows)
     chosen = DamagedRows([], {name: Counter() for name in missing})
@@ -62,10 +56,7 @@ def shuffled_rows(
 ) -> Iterator[ProbeRow]:
     """Yield the tasks, which have references, in a seeded order, with what probes borrow from other tasks.
 
-    Args:
-        tasks: sources with references
-        samples: further translations of each task; empty where there are none
-        seed: of the order and of what is borrowed
+    `samples` are further translations of each task, or empty.
     """
     by_language: dict[str, list[int]] = defaultdict(list)
     by_source: dict[str, list[int]] = defaultdict(list)

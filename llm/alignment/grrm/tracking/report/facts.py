@@ -138,14 +138,9 @@ def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> li
     """The recorded interval of the paired difference, if it is about these two evaluations: a resumed run may compare
     with an earlier one. Else, from the intervals of both values, bounds that are wider than an interval of 95 %."""
     name = _ALARM.format(key.removeprefix("eval_"))
-    recorded, low, high = (last.get(f"{name}{end}") for end in ("", "_low", "_high"))
-    if (
-        _is_number(recorded)
-        and abs(recorded - (last[key] - first[key])) < 1e-6
-        and _is_number(low)
-        and _is_number(high)
-    ):
-        return [low, high, _ALARM_LEVEL]
+    recorded = [last.get(f"{name}{end}") for end in ("", "_low", "_high")]
+    if all(map(_is_number, recorded)) and abs(recorded[0] - (last[key] - first[key])) < 1e-6:
+        return [*recorded[1:], _ALARM_LEVEL]
     bounds = [line.get(f"{key}_{end}") for line in (last, first) for end in ("low", "high")]
     numbers = [bound for bound in bounds if _is_number(bound)]
     return None if len(numbers) < 4 else [numbers[0] - numbers[3], numbers[1] - numbers[2], 0.95]
