@@ -118,9 +118,7 @@ TASKS = [
 def read_pass(*texts):
     """The pass of these responses, in which a translation is in brackets, and one that does not end was cut off."""
     completions = [Completion([*map(ord, t)], [0.0] * len(t), "stop" if t.endswith("]") else "length") for t in texts]
-    return Pass.of(
-        completions, lambda ids: "".join(map(chr, ids)), lambda text: text[1:-1] if text.endswith("]") else None
-    )
+    return Pass(completions, [*texts], [text[1:-1] if text.endswith("]") else None for text in texts])
 
 
 def test_greedy_and_sampled_are_scored_apart_and_samples_are_averaged():

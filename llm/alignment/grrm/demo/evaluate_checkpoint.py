@@ -7,7 +7,7 @@ bootstrap interval over rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -70,10 +70,11 @@ def main(
     params = SamplingParams(max_new_tokens=max_new_tokens, stop_token_ids=stop_tokens(tokenizer, ""), seed=seed)
     engine = PaddleEngine.from_pretrained(model, precision=dtype)
     prompts = [encode(render_prompt(task, prompt_type)) for task in tasks]
-    passes = [
-        Pass.of(completions, decode, lambda response: extract_translation(response, extractor_type))
-        for completions in generated(engine, prompts, params, samples)
-    ]
+    passes = []
+    for completions in generated(engine, prompts, params, samples):
+        responses = [decode(completion.token_ids) for completion in completions]
+        translations = [extract_translation(response, extractor_type) for response in responses]
+        passes.append(Pass(completions, responses, translations))
     record = scores_record(tasks, passes)
     if reference is not None:
         record["kl_to_reference"] = kl_to(reference, prompts, passes[1].completions, tokenizer.pad_token_id, dtype)
@@ -89,17 +90,6 @@ class Pass:
     completions: Sequence[Completion]
     responses: list[str]
     translations: list[str | None]
-
-    @classmethod
-    def of(
-        cls,
-        completions: Sequence[Completion],
-        decode: Callable[[list[int]], str],
-        extract: Callable[[str], str | None],
-    ) -> Pass:
-        """Read the completions."""
-        responses = [decode(completion.token_ids) for completion in completions]
-        return cls(completions, responses, [extract(response) for response in responses])
 
 
 def generated(

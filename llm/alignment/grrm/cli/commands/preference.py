@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,18 +26,13 @@ _COPIED = {
 }
 
 
-_RANGE = re.compile(r"\s*\[?\s*([^\s,\[\]]+)\s*,\s*([^\s,\[\]]+)\s*\]?\s*")
-
-
 def _range(_: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
     """Two numbers, `20,95` or as the original takes them `[20,95]`. Raises BadParameter for anything else."""
     if value is None:
         return None
-    match = _RANGE.fullmatch(value)
     try:
-        if match is None:
-            raise ValueError
-        return float(match[1]), float(match[2])
+        low, high = map(float, value.strip().removeprefix("[").removesuffix("]").split(","))
+        return low, high
     except ValueError:
         raise click.BadParameter(f"{value!r} is not two numbers like 20,95.", param=parameter) from None
 
