@@ -13,8 +13,9 @@ from grrm.demo.real_plan import PARTS, RealPlan
 from grrm.demo.real_settings import HALVES, RealSettings
 from grrm.demo.results import RANKING_FILE, Results, load_results, scores_file, seed_folder, verdict, versions
 from grrm.demo.settings import SFT, STOCK
-from grrm.demo.similarity import SIMILARITY_FILE, similarity_gain
+from grrm.demo.similarity import SIMILARITY_FILE
 from grrm.demo.stages import Marks, fingerprint_of
+from grrm.evaluation.bootstrap import bootstrap_interval
 from grrm.evaluation.meta_metrics import correlation
 from grrm.evaluation.ranking import JudgedGroup, accuracy_difference, score_ranking
 from grrm.evaluation.text_metrics import sentence_chrfs
@@ -130,7 +131,8 @@ def _figures(scores: Mapping[str, Any], folder: Path, policy: str, stale: Set[Pa
     for decoding, values in rows[policy].items():
         figures[decoding] = figures[decoding] | {"similarity": statistics.fmean(values)}
         if policy != SFT and rows[SFT]:
-            figures[decoding]["similarity_gain"] = asdict(similarity_gain(rows[SFT][decoding], values))
+            gains = [after - before for before, after in zip(rows[SFT][decoding], values, strict=True)]
+            figures[decoding]["similarity_gain"] = asdict(bootstrap_interval(gains))
     return figures
 
 

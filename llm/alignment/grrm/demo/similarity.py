@@ -17,7 +17,6 @@ import numpy as np
 
 from grrm.demo.stages import write_json
 from grrm.entry import run_main
-from grrm.evaluation.bootstrap import Interval, bootstrap_interval
 from grrm.judges.embedding_qe import EMBEDDER, embedded, open_embedder
 
 SIMILARITY_FILE = "similarity.json"
@@ -60,11 +59,6 @@ def similarities(examples: Sequence[Mapping[str, Any]]) -> dict[str, list[float]
         "greedy": np.einsum("rh,rh->r", references, greedy).tolist(),
         "sampled": of_samples.mean(axis=1).tolist(),
     }
-
-
-def similarity_gain(before: Sequence[float], after: Sequence[float]) -> Interval:
-    """Mean gain of paired rows with its 95 % interval over rows."""
-    return bootstrap_interval([new - old for old, new in zip(before, after, strict=True)])
 
 
 if __name__ == "__main__":

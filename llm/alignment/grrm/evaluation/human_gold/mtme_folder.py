@@ -37,8 +37,7 @@ def language_pairs(folder: Path, name: str | None = None) -> list[str]:
 
     Raises UserError where there are none.
     """
-    files = [path.name.removesuffix(SEGMENT_SCORES) for path in (folder / "human-scores").glob(f"*{SEGMENT_SCORES}")]
-    scored = [file.partition(".")[::2] for file in files]
+    scored = [file.partition(".")[::2] for file in _names(folder, "", SEGMENT_SCORES)]
     if name is not None:
         require_known(f"human score in {folder}", name, sorted({own for _, own in scored}))
     if not scored:
@@ -51,12 +50,6 @@ def language_pairs(folder: Path, name: str | None = None) -> list[str]:
 def system_names(folder: Path) -> list[str]:
     """The names of the systems of all language pairs, sorted."""
     return sorted({path.stem for path in (folder / "system-outputs").glob("*/*.*")})
-
-
-def human_score_names(folder: Path, pair: str) -> list[str]:
-    """The names of a pair's human scores of segments: `mqm` of en-de.mqm.seg.score."""
-    files = (folder / "human-scores").glob(f"{pair}.*{SEGMENT_SCORES}")
-    return sorted(path.name.removeprefix(f"{pair}.").removesuffix(SEGMENT_SCORES) for path in files)
 
 
 def read_mtme(
@@ -94,6 +87,7 @@ def read_mtme(
     systems = [system for system in systems if system not in (*excluded, reference)]
     if len(systems) < 2:
         raise UserError(f"{folder} has {len(systems)} systems of {pair} with human scores; a card compares two or more")
+    raters = [own for own in _names(folder, f"{pair}.", RATINGS) if "rater" in own]  # `mqm.rater1`, not `mqm.merged`
     n_sources = len(sources[pair])
     src_lang, _, trg_lang = pair.partition("-")
     no_reference: list[str | None] = [None] * n_sources
@@ -117,14 +111,14 @@ def read_mtme(
         scores_of(scores, systems, n_sources, f"human scores of {pair}"),
         {
             own: scores_of(_of_annotator(folder, pair, own), systems, n_sources, f"{own} of {pair}")
-            for own in annotators or _raters(folder, pair)
+            for own in annotators or raters
         },
     )
 
 
 def human_scores(folder: Path, pair: str, name: str | None) -> dict[str, Floats]:
     """The scores of each system. Raises UserError where the name is unknown, or several names leave a choice."""
-    names = human_score_names(folder, pair)
+    names = _names(folder, f"{pair}.", SEGMENT_SCORES)  # `mqm` of en-de.mqm.seg.score
     if name is None and MQM not in names and len(names) != 1:
         raise UserError(
             f"{folder} has human scores {', '.join(names) or 'of no name'} of {pair}; choose with --gold-key"
@@ -171,10 +165,10 @@ def scores_of(scores: dict[str, Floats], systems: Sequence[str], n_sources: int,
     return np.stack(columns, axis=1)
 
 
-def _raters(folder: Path, pair: str) -> list[str]:
-    """The names of ratings that are of one person: `mqm.rater1`, not `mqm.merged`."""
-    names = (path.name.removesuffix(RATINGS) for path in (folder / "human-scores").glob(f"{pair}.*rater*{RATINGS}"))
-    return sorted(name.removeprefix(f"{pair}.") for name in names)
+def _names(folder: Path, beginning: str, ending: str) -> list[str]:
+    """The names of human scores, sorted: what stands between beginning and ending in the name of a file."""
+    files = (folder / "human-scores").glob(f"{beginning}*{ending}")
+    return sorted(path.name.removeprefix(beginning).removesuffix(ending) for path in files)
 
 
 def _of_annotator(folder: Path, pair: str, name: str) -> dict[str, Floats]:
