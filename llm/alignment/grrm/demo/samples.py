@@ -73,7 +73,7 @@ def pick_groups(out: Path, results: Results) -> list[tuple[str, Mapping[str, Any
 
     The most telling group is the one whose rewards differ most; ties go to the one dumped first.
     """
-    shown = []
+    shown: list[tuple[str, Mapping[str, Any]]] = []
     for algorithm in results.settings.rl_runs:
         folder = seed_folder(out, results.settings.first_seed) / algorithm / "rollouts"
         of_steps = groupby(read_rollouts(folder), key=lambda record: record["step"])

@@ -138,8 +138,8 @@ def _interval(first: Mapping[str, Any], last: Mapping[str, Any], key: str) -> li
     """The recorded interval of the paired difference, if it is about these two evaluations: a resumed run may compare
     with an earlier one. Else, from the intervals of both values, bounds that are wider than an interval of 95 %."""
     name = _ALARM.format(key.removeprefix("eval_"))
-    recorded = [last.get(f"{name}{end}") for end in ("", "_low", "_high")]
-    if all(map(_is_number, recorded)) and abs(recorded[0] - (last[key] - first[key])) < 1e-6:
+    recorded = [value for end in ("", "_low", "_high") if _is_number(value := last.get(f"{name}{end}"))]
+    if len(recorded) == 3 and abs(recorded[0] - (last[key] - first[key])) < 1e-6:
         return [*recorded[1:], _ALARM_LEVEL]
     bounds = [line.get(f"{key}_{end}") for line in (last, first) for end in ("low", "high")]
     numbers = [bound for bound in bounds if _is_number(bound)]
