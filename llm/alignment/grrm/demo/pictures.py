@@ -27,6 +27,7 @@ class Theme:
 LIGHT = Theme("#ffffff", "#2b3038", "#e3e6ea", ("#2f6fb5", "#c8641c", "#3d8b57", "#8a5aa8"))
 DARK = Theme("#1b1f26", "#d5dae1", "#343b45", ("#7db3ee", "#f0a060", "#7fca98", "#c3a0dd"))
 STYLES = ("-", "--", "-.", ":")
+Draw = Callable[[Axes, Theme], None]
 _STEPS_PER_WINDOW = 20  # a curve is smoothed over a twentieth of its steps; single steps stay visible as a thin line
 
 
@@ -98,15 +99,13 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
     return [statistics.fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
 
 
-def draw_picture(
-    name: str, title: str, caption: str, draw: Callable[[Axes, Theme], None], note: str | None = None
-) -> Picture:
+def draw_picture(name: str, title: str, caption: str, draw: Draw, note: str | None = None) -> Picture:
     """The picture that `draw` makes of empty axes, in both themes."""
-    light, dark = (_render(draw, theme) for theme in (LIGHT, DARK))
-    return Picture(name, title, caption, light, dark, note)
+    return Picture(name, title, caption, render(draw, LIGHT), render(draw, DARK), note)
 
 
-def _render(draw: Callable[[Axes, Theme], None], theme: Theme) -> bytes:
+def render(draw: Draw, theme: Theme) -> bytes:
+    """The PNG of what `draw` makes of empty axes."""
     figure = Figure(figsize=(5.6, 3.3), dpi=150, facecolor=theme.background, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot(facecolor=theme.background)

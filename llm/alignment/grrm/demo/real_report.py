@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from rich.table import Column, Table
 
 from grrm.data.atomic import write_bytes
-from grrm.demo.pictures import STYLES, Picture, Theme, draw_picture
+from grrm.demo.pictures import LIGHT, STYLES, Draw, Theme, draw_curve, render
 from grrm.demo.real_plan import RealPlan
 from grrm.demo.real_record import judges_record, policies_record, stale_results
 from grrm.demo.real_settings import JUDGES, POLICIES
@@ -43,26 +41,21 @@ def write_real(plan: RealPlan, halves: Sequence[str], seconds: Mapping[str, floa
     """Write the halves' records and figures into the output folder; returns what to print of them."""
     shown: list[Table | str] = []
     makers: dict[str, tuple[Callable[..., dict[str, Any]], Any, Any]] = {
-        JUDGES: (judges_record, judges_table, judges_picture),
-        POLICIES: (policies_record, policies_table, policies_pictures),
+        JUDGES: (judges_record, judges_table, judges_figures),
+        POLICIES: (policies_record, policies_table, policies_figures),
     }
     stale = stale_results(plan)  # reads the models, so once
     for half in halves:
-        make, table, draw = makers[half]
+        make, table, figures = makers[half]
         record = make(plan, seconds, stale)
         if not any(of_seed[half] for of_seed in record["seeds"].values()):
             continue
         path = plan.out / f"{half}.json"
         write_json(path, record)
-        _save(plan.out / "figures", draw(record))
+        for name, draw in figures(record).items():
+            write_bytes(plan.out / "figures" / f"real_{name}.png", render(draw, LIGHT))
         shown += [table(record), f"{half}: {path}"]
     return shown
-
-
-def _save(folder: Path, pictures: Sequence[Picture]) -> None:
-    for picture in pictures:
-        if picture.light_png is not None:
-            write_bytes(folder / f"real_{picture.name}.png", picture.light_png)
 
 
 def common(record: Record, half: str) -> list[str]:
@@ -159,8 +152,8 @@ def _gain_figure(seeds: Sequence[Record], key: str, interval: str) -> dict[str, 
     return over_seeds([seed["learned"][key] for seed in seeds]) | {"interval": bounds}
 
 
-def judges_picture(record: Record) -> list[Picture]:
-    """Pairs in order, and the rewards of RLVR."""
+def judges_figures(record: Record) -> Mapping[str, Draw]:
+    """By name: pairs in order, and the rewards of RLVR."""
     judges = {name: figure(record, name, "accuracy_ties_half") for name in common(record, JUDGES)}
     defined = {name: pairs for name, pairs in judges.items() if pairs is not None}
     curves = {seed: of_seed["rlvr"] for seed, of_seed in record["seeds"].items() if of_seed["rlvr"]}
@@ -173,27 +166,16 @@ def judges_picture(record: Record) -> list[Picture]:
 
     def draw_rlvr(axes: Axes, theme: Theme) -> None:
         for number, (seed, curve) in enumerate(curves.items()):
-            label, colour = f"seed {seed}", theme.series[number % len(theme.series)]
-            steps, rewards = zip(*curve, strict=True)
-            window = min(10, len(rewards))
-            axes.plot(steps, rewards, "-", color=colour, alpha=0.3, linewidth=0.8)
-            means = np.convolve(rewards, np.full(window, 1 / window), "valid")
-            axes.plot(steps[window - 1 :], means, "-", color=colour, label=label, linewidth=1.4)
+            points = {step: [reward] for step, reward in curve}
+            draw_curve(axes, points, f"seed {seed}", theme.series[number % len(theme.series)], "-")
         axes.set_xlabel("step")
         axes.set_ylabel("reward of a reply")
 
-    pictures = []
-    if defined:
-        caption = "Held-out samples of the SFT policy; gold is chrF against the reference."
-        pictures.append(draw_picture("judges", "What the judges see", caption, draw))
-    if curves:
-        caption = "RLVR: mean reward of its replies, and its mean over ten steps."
-        pictures.append(draw_picture("rlvr", "The GQM learns to rank", caption, draw_rlvr))
-    return pictures
+    return ({"judges": draw} if defined else {}) | ({"rlvr": draw_rlvr} if curves else {})
 
 
-def policies_pictures(record: Record) -> list[Picture]:
-    """Gains of the policies, and how each judge follows gold while its policy moves."""
+def policies_figures(record: Record) -> Mapping[str, Draw]:
+    """By name: gains of the policies, and how each judge follows gold on its policy's rollouts while that moves."""
     runs = [run for run in common(record, POLICIES) if run != SFT]
     seeds_of_run = {run: [of_seed[run] for of_seed in begun(record, POLICIES)] for run in runs}
     followed = {run: points for run, of_run in seeds_of_run.items() if (points := _correlations(of_run))}
@@ -209,20 +191,12 @@ def policies_pictures(record: Record) -> list[Picture]:
 
     def draw_followed(axes: Axes, theme: Theme) -> None:
         for number, (run, points) in enumerate(followed.items()):
-            steps = sorted(points)
-            means = [statistics.fmean(points[step]) for step in steps]
             colour, style = theme.series[number % len(theme.series)], STYLES[number // len(theme.series) % len(STYLES)]
-            axes.plot(steps, means, style, color=colour, label=title_of(run), linewidth=1.4)
+            draw_curve(axes, dict(sorted(points.items())), title_of(run), colour, style)
         axes.set_xlabel("step")
         axes.set_ylabel("correlation with chrF")
 
-    if not runs:
-        return []
-    pictures = [draw_picture("gains", "What each judge teaches", "Held-out corpus chrF after GRPO, minus SFT's.", draw)]
-    if followed:
-        caption = "On the policy's own training rollouts."
-        pictures.append(draw_picture("followed", "Judges while the policy moves", caption, draw_followed))
-    return pictures
+    return ({"gains": draw} if runs else {}) | ({"followed": draw_followed} if followed else {})
 
 
 def _correlations(of_run: Sequence[Record]) -> dict[int, list[float]]:
