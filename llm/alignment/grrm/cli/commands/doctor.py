@@ -75,7 +75,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def paddle_import_error() -> str | None:
-    """The last line of the error when paddle and paddlenlp do not import together, None when they do."""
+    """The error where paddle and paddlenlp do not import together, None where they do."""
     code = "import paddle, paddlenlp.trainer, paddlenlp.transformers"
     try:
         child = subprocess.run(
@@ -83,9 +83,7 @@ def paddle_import_error() -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {IMPORT_S:g} s"
-    if child.returncode == 0:
-        return None
-    return (child.stderr.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+    return _ending(child) or None
 
 
 def _python(version: tuple[int, ...]) -> Finding:

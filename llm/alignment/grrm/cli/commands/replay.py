@@ -124,7 +124,7 @@ def _judge_again(run: Path, step: int | None, settings: dict[str, Any], only_fai
 
 
 def _tell_agreement(groups: Sequence[JudgedGroup]) -> None:
-    """How the judge agrees with that of the run, whose scores stand for gold."""
+    """Show the agreement of the judge with that of the run, whose scores stand for gold."""
     from grrm.evaluation.meta_metrics import correlation, kendall_tau_b
     from grrm.evaluation.ranking import score_ranking
 
