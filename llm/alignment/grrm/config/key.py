@@ -96,9 +96,12 @@ class Key:
 
     @property
     def accepts(self) -> Any:
-        """The type of a value: the declared one, or one of the choices."""
+        """The type of a value: the declared one, or one of the choices, and None where that is declared."""
+        if not self.choices:
+            return self.hint
         literal: Any = Literal
-        return literal[tuple(self.choices)] if self.choices else self.hint
+        chosen = literal[tuple(self.choices)]
+        return chosen | None if type(None) in alternatives(self.hint) else chosen
 
     @property
     def is_open(self) -> bool:
@@ -189,7 +192,7 @@ def key(
     default: Any,
     help: str,
     *,
-    by: Support = OURS,
+    by: Support | None = None,
     unit: str = "",
     means: str = "",
     ge: float | None = None,
@@ -205,7 +208,7 @@ def key(
     """The declaration of one key, to be assigned to its annotation in a `Section`.
 
     `default` None with a type that has no None is a value that is derived from other keys, or must be given: then
-    `required` says what to give. `means` says what the default stands for.
+    `required` says what to give. `means` says what the default stands for. `by` is None for the section's `usual`.
 
     `also` lists numbers outside the range that mean something, `aliases` are older names. `names` says
     what must be on the machine that trains: a file, or a model folder unless the model is on a hub. `choices` are the
@@ -237,6 +240,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     title: ClassVar[str] = ""
+    usual: ClassVar[Support] = OURS  # of the keys that it declares without another one
     # Keys that this class treats otherwise than the section that declares them.
     support: ClassVar[Mapping[str, Support]] = {}
 
@@ -259,7 +263,7 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
             extra: Any = field.json_schema_extra
             default = field.get_default(call_default_factory=True)
             declared = Key(name, field.annotation, default, field.description or "", cls, **extra["facts"])
-            keys[name] = replace(declared, support=section.support.get(name, declared.support))
+            keys[name] = replace(declared, support=section.support.get(name) or declared.support or cls.usual)
     return keys
 
 

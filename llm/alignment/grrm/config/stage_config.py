@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from pydantic import PrivateAttr
 
 from grrm.config.key import OURS, Section, Support, key, refused
-from grrm.config.keys.data import DataConfig, FreezingConfig, RowKeysConfig
 from grrm.config.keys.machine import AdapterConfig, ParallelConfig, PrecisionConfig, SpeedConfig
 from grrm.config.keys.objective import CriticConfig, ObjectiveConfig, StoppingConfig
 from grrm.config.keys.optimization import EvaluationConfig, LengthConfig, LoaderConfig, OptimizerConfig, ScriptConfig
@@ -44,6 +43,41 @@ class StageConfig(
     def notices(self) -> tuple[str, ...]:
         """Requests of the file that are not honoured, a sentence each; the run says so and goes on."""
         return self._notices
+
+
+class DataConfig(Section):
+    """Sources of rows."""
+
+    title: ClassVar[str] = "Data"
+
+    train_datasets: str = key(
+        None,
+        "file of training rows: JSON lines, for DPO and reward models also parquet",
+        names="file",
+        required="give the file of training rows",
+    )
+    dataloader_shuffle: bool = key(True, "reshuffle the rows in each epoch")
+
+
+class RowKeysConfig(Section):
+    """Names of the parts of a row of the training file."""
+
+    title: ClassVar[str] = "Keys of a row"
+
+    prompt_key: str = key(
+        "src", "key of a row's prompt; a row without it has messages, under the tokenizer's own template"
+    )
+    response_key: str = key("tgt", "key of its response, or in RL of its translation task", aliases=("label_key",))
+
+
+class FreezingConfig(Section):
+    """Choice of the weights that are trained."""
+
+    title: ClassVar[str] = "Trained weights"
+
+    frozen_layers: int = key(
+        0, "number of lowest layers to freeze, together with the input embeddings", unit="layers", ge=0, le=10**4
+    )
 
 
 class RLConfig(

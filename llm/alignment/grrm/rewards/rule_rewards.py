@@ -175,8 +175,8 @@ RULE_REWARDS: Mapping[str, RuleReward] = {
     "ranking_zero": ranking_reward_zero,
     "single_score": single_score_reward,
     "grade": grade_reward,
-    **{name: AnswerReward(rule) for name, rule in ANSWER_RULES.items()},
     "paddlenlp_knights_and_knaves": paddlenlp_knights_and_knaves,
+    **{name: AnswerReward(rule) for name, rule in ANSWER_RULES.items()},
 }
 FINAL_RULES = ("paddlenlp_knights_and_knaves",)  # whose rewards are used as they are, as those of PaddleNLP's server
 

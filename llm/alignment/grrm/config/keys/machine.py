@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from grrm.config.key import TRAINER, Section, gpu_switch, key, refused, switch
+from grrm.config.key import OURS, TRAINER, Section, Support, gpu_switch, key, refused, switch
 
 _PARALLEL = "only data, sharding, tensor, sequence and pipeline parallelism are supported; remove the key"
 
@@ -13,18 +13,19 @@ class PrecisionConfig(Section):
     """Device and number formats."""
 
     title: ClassVar[str] = "Device and precision"
+    usual: ClassVar[Support] = TRAINER
 
-    device: Literal["cpu", "gpu"] | None = key(None, "where to train", means="the GPU when there is one")
+    device: Literal["cpu", "gpu"] | None = key(None, "where to train", means="the GPU when there is one", by=OURS)
     no_cuda: bool = key(False, "train on the CPU", by=refused("PaddleNLP does not read it; set device: cpu"))
-    bf16: bool = key(False, "train in bfloat16; on a CPU only the operands of projections are rounded", by=TRAINER)
-    fp16: bool = key(False, "train in float16, on a GPU only", by=TRAINER)
+    bf16: bool = key(False, "train in bfloat16; on a CPU only the operands of projections are rounded")
+    fp16: bool = key(False, "train in float16, on a GPU only")
     fp16_opt_level: Literal["O0", "O1", "O2"] = key(
-        "O1", "mixed precision level, for bf16 as well: O1 matrix products, O2 weights too", by=TRAINER
+        "O1", "mixed precision level, for bf16 as well: O1 matrix products, O2 weights too"
     )
-    amp_master_grad: bool = key(False, "with O2, gradients in float32", by=TRAINER)
-    amp_custom_black_list: list[str] | None = key(None, "operators that stay in float32", by=TRAINER)
-    amp_custom_white_list: list[str] | None = key(None, "operators that run in 16 bits", by=TRAINER)
-    scale_loss: float = key(32768, "initial loss scale in float16", by=TRAINER, gt=0)
+    amp_master_grad: bool = key(False, "with O2, gradients in float32")
+    amp_custom_black_list: list[str] | None = key(None, "operators that stay in float32")
+    amp_custom_white_list: list[str] | None = key(None, "operators that run in 16 bits")
+    scale_loss: float = key(32768, "initial loss scale in float16", gt=0)
     bf16_full_eval: bool = key(False, "evaluate in bfloat16", by=refused("PaddleNLP does not read it; set bf16"))
     fp16_full_eval: bool = key(False, "evaluate in float16", by=refused("PaddleNLP does not read it; set fp16"))
 
@@ -33,29 +34,24 @@ class ParallelConfig(Section):
     """Division of work among processes."""
 
     title: ClassVar[str] = "Parallelism"
+    usual: ClassVar[Support] = TRAINER
 
-    sharding: str = key(
-        "", "what is sharded over data ranks: stage1 optimizer states, stage2 gradients too", by=TRAINER
-    )
-    sharding_parallel_degree: int = key(
-        -1, "ranks of a sharding group; -1 for all", by=TRAINER, unit="ranks", ge=1, also=(-1,)
-    )
-    sharding_parallel_config: str = key("", "options of sharding, separated by blanks", by=TRAINER)
+    sharding: str = key("", "what is sharded over data ranks: stage1 optimizer states, stage2 gradients too")
+    sharding_parallel_degree: int = key(-1, "ranks of a sharding group; -1 for all", unit="ranks", ge=1, also=(-1,))
+    sharding_parallel_config: str = key("", "options of sharding, separated by blanks")
     sharding_comm_buffer_size_MB: int = key(
-        -1, "size of a gradient communication bucket; -1 for Paddle's default", by=TRAINER, unit="MB"
+        -1, "size of a gradient communication bucket; -1 for Paddle's default", unit="MB"
     )
-    data_parallel_config: str = key("", "options of data parallelism, separated by blanks", by=TRAINER)
+    data_parallel_config: str = key("", "options of data parallelism, separated by blanks")
     ddp_find_unused_parameters: bool | None = key(
-        None, "detect weights without gradient in each step", by=TRAINER, means="by the model"
+        None, "detect weights without gradient in each step", means="by the model"
     )
-    tensor_parallel_degree: int = key(
-        -1, "ranks that each layer is split over", by=TRAINER, unit="ranks", ge=1, also=(-1,)
-    )
-    tensor_parallel_config: str = key("", "options of tensor parallelism", by=TRAINER)
+    tensor_parallel_degree: int = key(-1, "ranks that each layer is split over", unit="ranks", ge=1, also=(-1,))
+    tensor_parallel_config: str = key("", "options of tensor parallelism")
     hybrid_parallel_topo_order: Literal["pp_first", "sharding_first"] | None = key(
-        None, "order of the process groups", by=TRAINER, means="pp_first"
+        None, "order of the process groups", means="pp_first"
     )
-    local_rank: int = key(-1, "index of this process; set by the launcher", by=TRAINER)
+    local_rank: int = key(-1, "index of this process; set by the launcher")
     sharding_degree: int = key(
         -1, "older name", by=refused("it is PaddleNLP's retired name; use sharding_parallel_degree")
     )
@@ -63,19 +59,16 @@ class ParallelConfig(Section):
         "dp", "mesh dimension that is sharded", by=refused("it belongs to automatic parallelism; remove the key")
     )
     pipeline_parallel_degree: int = key(
-        -1,
-        "ranks that the layers are divided among, as stages of a pipeline",
-        by=TRAINER,
-        unit="ranks",
-        ge=1,
-        also=(-1,),
+        -1, "ranks that the layers are divided among, as stages of a pipeline", unit="ranks", ge=1, also=(-1,)
     )
-    virtual_pp_degree: int = key(1, "pieces that a stage has of the layers; above 1 takes three stages", ge=1, le=1024)
+    virtual_pp_degree: int = key(
+        1, "pieces that a stage has of the layers; above 1 takes three stages", ge=1, le=1024, by=OURS
+    )
     pipeline_parallel_config: str = key(
         "", "options of pipeline parallelism", by=refused("the trainer sets them; remove the key")
     )
     sequence_parallel: bool = key(
-        False, "split activations between layers along tokens over tensor ranks; off without tensor ranks", by=TRAINER
+        False, "split activations between layers along tokens over tensor ranks; off without tensor ranks"
     )
     sequence_parallel_config: str = key("", "options of sequence parallelism", by=refused(_PARALLEL))
     fuse_sequence_parallel_allreduce: bool = key(False, "fuse its gradient all-reduces", by=refused(_PARALLEL))
@@ -123,9 +116,7 @@ class SpeedConfig(Section):
         False, "fused projections", by=switch("Qwen2's and Llama's layers have none"), aliases=("fused_linear",)
     )
     tensor_parallel_output: bool = key(
-        True,
-        "keep logits sharded over tensor ranks",
-        by=switch("always so, scores are put together from parts"),
+        True, "keep logits sharded over tensor ranks", by=switch("always so, scores are put together from parts")
     )
     to_static: bool | None = key(
         False, "compile the model", by=refused("training runs in dynamic mode only; remove the key", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from grrm.config.key import TRAINER, Section, key, refused, switch
+from grrm.config.key import TRAINER, Section, Support, key, refused, switch
 from grrm.config.keys.output import When
 
 
@@ -27,26 +27,23 @@ class OptimizerConfig(Section):
     """Optimizer and learning rate."""
 
     title: ClassVar[str] = "Optimizer"
+    usual: ClassVar[Support] = TRAINER
 
-    learning_rate: float = key(5e-5, "the learning rate after the warm-up", by=TRAINER, ge=0, le=10)
+    learning_rate: float = key(5e-5, "the learning rate after the warm-up", ge=0, le=10)
     lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup", "polynomial"] = key(
-        "linear", "learning rate schedule", by=TRAINER
+        "linear", "learning rate schedule"
     )
-    warmup_ratio: float = key(0.0, "share of the steps used for warm-up", by=TRAINER, ge=0, le=1)
-    warmup_steps: int = key(
-        0, "number of warm-up steps; overrides warmup_ratio", by=TRAINER, unit="steps", ge=0, le=10**9
-    )
-    num_cycles: float = key(0.5, "cycles of the cosine schedule", by=TRAINER, ge=0)
-    lr_end: float = key(1e-7, "final learning rate of the polynomial schedule", by=TRAINER, ge=0)
-    power: float = key(1.0, "exponent of the polynomial schedule", by=TRAINER, ge=0)
-    optim: Literal["adamw", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key(
-        "adamw", "the optimizer", by=TRAINER
-    )
-    weight_decay: float = key(0.0, "weight decay per step, times the learning rate", by=TRAINER, ge=0)
-    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", by=TRAINER, ge=0, lt=1)
-    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", by=TRAINER, ge=0, lt=1)
-    adam_epsilon: float = key(1e-8, "AdamW's epsilon", by=TRAINER, ge=0)
-    max_grad_norm: float = key(1.0, "gradient norm clipping", by=TRAINER)
+    warmup_ratio: float = key(0.0, "share of the steps used for warm-up", ge=0, le=1)
+    warmup_steps: int = key(0, "number of warm-up steps; overrides warmup_ratio", unit="steps", ge=0, le=10**9)
+    num_cycles: float = key(0.5, "cycles of the cosine schedule", ge=0)
+    lr_end: float = key(1e-7, "final learning rate of the polynomial schedule", ge=0)
+    power: float = key(1.0, "exponent of the polynomial schedule", ge=0)
+    optim: Literal["adamw", "adamw_mini", "adamw_custom", "adamw_16bit_moment"] = key("adamw", "the optimizer")
+    weight_decay: float = key(0.0, "weight decay per step, times the learning rate", ge=0)
+    adam_beta1: float = key(0.9, "AdamW's beta1, decay of the first moment", ge=0, lt=1)
+    adam_beta2: float = key(0.999, "AdamW's beta2, decay of the second moment", ge=0, lt=1)
+    adam_epsilon: float = key(1e-8, "AdamW's epsilon", ge=0)
+    max_grad_norm: float = key(1.0, "gradient norm clipping")
     flatten_param_grads: bool | None = key(
         False, "one buffer for all gradients", by=refused("PaddleNLP has it for NPU devices only; remove the key", None)
     )
@@ -83,27 +80,26 @@ class LoaderConfig(Section):
     """Keys of PaddleNLP's own data loader and evaluation loop, which no stage has."""
 
     title: ClassVar[str] = "PaddleNLP's data loader and evaluation loop"
+    usual: ClassVar[Support] = refused(_LOADER)
 
-    prediction_loss_only: bool = key(False, "evaluate the loss alone", by=refused(_LOADER))
-    eval_accumulation_steps: int | None = key(None, "steps before predictions go to the CPU", by=refused(_LOADER))
-    minimum_eval_times: int | None = key(None, "lowers eval_steps to reach so many evaluations", by=refused(_LOADER))
-    max_evaluate_steps: int = key(-1, "batches of one evaluation; -1 for all", by=refused(_LOADER))
-    dataloader_num_workers: int = key(0, "worker processes of the data loader", by=refused(_LOADER))
-    past_index: int = key(-1, "output that is handed to the next step; -1 for none", by=refused(_LOADER))
+    prediction_loss_only: bool = key(False, "evaluate the loss alone")
+    eval_accumulation_steps: int | None = key(None, "steps before predictions go to the CPU")
+    minimum_eval_times: int | None = key(None, "lowers eval_steps to reach so many evaluations")
+    max_evaluate_steps: int = key(-1, "batches of one evaluation; -1 for all")
+    dataloader_num_workers: int = key(0, "worker processes of the data loader")
+    past_index: int = key(-1, "output that is handed to the next step; -1 for none")
     remove_unused_columns: bool | None = key(
         True, "drop columns that the model does not use", by=refused(_LOADER, False, None)
     )
-    label_names: list[str] | None = key(None, "inputs that are labels", by=refused(_LOADER))
+    label_names: list[str] | None = key(None, "inputs that are labels")
     distributed_dataloader: bool | None = key(False, "load on one rank and broadcast", by=refused(_LOADER, None))
-    skip_data_intervals: list[list[int]] | None = key(
-        None, "ranges of steps whose rows are skipped", by=refused(_LOADER)
-    )
+    skip_data_intervals: list[list[int]] | None = key(None, "ranges of steps whose rows are skipped")
     count_trained_tokens: bool = key(
         False,
         "count the tokens that were trained on",
         by=refused("see train_tokens_a_second in metrics.jsonl; remove it"),
     )
-    pad_token_id: int = key(0, "token that is not counted", by=refused(_LOADER))
+    pad_token_id: int = key(0, "token that is not counted")
     lazy_data_processing: bool | None = key(True, "process rows lazily", by=refused(_LOADER, None))
 
 

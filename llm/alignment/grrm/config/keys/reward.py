@@ -7,24 +7,7 @@ from typing import Any, ClassVar, Literal
 from grrm.config.key import Section, key, switch
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS
 from grrm.gqm.mt_prompts import MTPromptType
-
-RuleReward = Literal[
-    "ranking_score",
-    "ranking_score_no_cot",
-    "score",
-    "score_ordering",
-    "ranking",
-    "ranking_no_cot",
-    "ranking_zero",
-    "single_score",
-    "grade",
-    "exact",
-    "normalised",
-    "gsm8k",
-    "knights_and_knaves",
-    "paddlenlp_knights_and_knaves",
-    "math",
-]
+from grrm.rewards.rule_rewards import RULE_REWARDS
 
 
 class RewardConfig(Section):
@@ -89,10 +72,11 @@ class RewardConfig(Section):
     use_rule_reward: bool = key(
         False, "reward responses by a rule against ground truth, to train a judge or on questions with answers"
     )
-    rule_reward: RuleReward | None = key(
+    rule_reward: str | None = key(
         None,
         "the rule of use_rule_reward",
         means="the one that each row names, as `grrm data` writes it, else ranking_score",
+        choices=RULE_REWARDS,
     )
     per_device_reward_batch_size: int = key(
         -1, "rows judged per batch", by=switch("rewards are asked for reward_groups_per_request groups at a time")
