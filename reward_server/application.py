@@ -44,9 +44,9 @@ class Application(ABC):
         self.flask.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
         self.flask.before_request(self._admit)
         self.flask.after_request(self._account)
-        self.flask.register_error_handler(RequestProblem, self._answer_problem)
+        self.flask.register_error_handler(RequestProblem, self.answer_problem)
         self.flask.register_error_handler(HTTPException, self._answer_http_error)
-        self.flask.register_error_handler(Exception, lambda error: self._answer_problem(defect(error)))
+        self.flask.register_error_handler(Exception, lambda error: self.answer_problem(defect(error)))
         self.add_routes([("GET", "/metrics", self.get_metrics)])
 
     def add_routes(self, routes: Iterable[tuple[str, str, Callable[..., Response]]]) -> None:
@@ -89,7 +89,7 @@ class Application(ABC):
     def _admit(self) -> Response | None:
         g.start_s = time.perf_counter()
         refusal = self.refusal(request.method, request.path, request.headers.get("Authorization"))
-        return None if refusal is None else self._answer_problem(refusal)
+        return None if refusal is None else self.answer_problem(refusal)
 
     def _account(self, response: Response) -> Response:
         route = request.url_rule.rule if request.url_rule else "other"
@@ -107,7 +107,8 @@ class Application(ABC):
         log_answer(logger, level, route, response.status_code, time.perf_counter() - start_s)
         return response
 
-    def _answer_problem(self, problem: RequestProblem) -> Response:
+    def answer_problem(self, problem: RequestProblem) -> Response:
+        """The answer to a request that cannot be served."""
         response = Response(self.error_body(problem), status=problem.status, mimetype="application/json")
         if problem.status == 401:
             response.headers["WWW-Authenticate"] = "Bearer"
@@ -120,7 +121,7 @@ class Application(ABC):
         message = error.description or error.name
         if status == 413:
             message = f"the body exceeds {self.flask.config['MAX_CONTENT_LENGTH']} bytes: send less per request"
-        response = self._answer_problem(RequestProblem(status, message))
+        response = self.answer_problem(RequestProblem(status, message))
         if isinstance(error, MethodNotAllowed):
             response.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
         return response

@@ -48,18 +48,14 @@ OTHER_FILES = 128  # open files beyond connections and the bodies that wait on d
 
 class _JsonErrorTask(ErrorTask):  # type: ignore[misc]
     def execute(self) -> None:
-        error = self.request.error
-        self.channel.server.app.metrics.add("grrm_requests_total", route="other", code=str(error.code))
+        error, app = self.request.error, self.channel.server.app
+        app.metrics.add("grrm_requests_total", route="other", code=str(error.code))
         logger.warning("refused by its header: %d %s", error.code, error.reason)
         code = "invalid_api_key" if error.code == 401 else None
-        body = self.channel.server.app.error_body(RequestProblem(error.code, error.body, code=code))
-        self.status = f"{error.code} {error.reason}"
-        self.response_headers.append(("Content-Type", "application/json"))
-        if error.code == 401:
-            self.response_headers.append(("WWW-Authenticate", "Bearer"))
+        answer = app.answer_problem(RequestProblem(error.code, error.body, code=code))
+        self.status, self.response_headers = f"{error.code} {error.reason}", list(answer.headers)
         self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(body)
+        self.write(answer.get_data())
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]

@@ -23,13 +23,8 @@ _SETTINGS = {
     "model": "model",
     "urls": "openai_urls",
     "token": "openai_token_env",
-    "tokenizer": "tokenizer",
-    "backend": "backend",
-    "fastdeploy_options": "fastdeploy_options",
-    "dtype": "dtype",
-    "max_num_seqs": "max_num_seqs",
-    "max_batched_tokens": "max_batched_tokens",
-    "memory_fraction": "memory_fraction",
+    **{name: name for name in ("tokenizer", "backend", "fastdeploy_options", "dtype")},
+    **{name: name for name in ("max_num_seqs", "max_batched_tokens", "memory_fraction")},
 }
 _NAMES = OptionNames({option: f"'{setting}'" for option, setting in _SETTINGS.items()}, noun="reward server setting ")
 

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from grrm.gqm.groups import Group, Status, Verdict
 
 N_RECENT, N_LATENCIES = 20, 500
-Outcomes = tuple[tuple[Status, ...], tuple[float | None, ...]]  # of a group's candidates
 
 
 class JudgeName(BaseModel):
@@ -63,39 +62,38 @@ class Live:
     """Remembers the last verdicts and how long their requests took; thread-safe."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[float, str, str, Outcomes]] = deque(maxlen=N_RECENT)
+        self._recent: deque[RecentVerdict] = deque(maxlen=N_RECENT)
         self._seconds: deque[float] = deque(maxlen=N_LATENCIES)
         self._lock = threading.Lock()
 
     def add(self, judge: str, groups: Sequence[Group], verdicts: Sequence[Verdict], took_s: float) -> None:
         """Remembers a request to the judge of this name that took `took_s` seconds."""
         now = time.time()
-        last = zip(groups[-N_RECENT:], verdicts[-N_RECENT:], strict=True)
-        bare = [(now, judge, group.group_id, (verdict.statuses, verdict.scores)) for group, verdict in last]
+        recent = [
+            RecentVerdict(
+                time_s=now,
+                judge=judge,
+                group_id=group.group_id,
+                scores=list(verdict.scores),
+                statuses=list(verdict.statuses),
+            )
+            for group, verdict in zip(groups[-N_RECENT:], verdicts[-N_RECENT:], strict=True)
+        ]
         with self._lock:
-            self._recent.extend(bare)
+            self._recent.extend(recent)
             self._seconds.append(took_s)
 
     def answer(self, running: int, waiting: int) -> LiveAnswer:
         """Return what is remembered, with the numbers of requests under way."""
         with self._lock:
-            milliseconds, recent = [1e3 * took_s for took_s in self._seconds], list(self._recent)
+            milliseconds, recent = [1e3 * took_s for took_s in self._seconds], [*self._recent]
         cuts = statistics.quantiles(milliseconds, n=20, method="inclusive") if len(milliseconds) > 1 else milliseconds
         return LiveAnswer(
             running=running,
             waiting=waiting,
             median_ms=statistics.median(milliseconds) if milliseconds else None,
             p95_ms=cuts[-1] if cuts else None,
-            recent=[
-                RecentVerdict(
-                    time_s=then,
-                    judge=judge,
-                    group_id=group_id,
-                    scores=list(scores),
-                    statuses=list(statuses),
-                )
-                for then, judge, group_id, (statuses, scores) in reversed(recent)
-            ],
+            recent=recent[::-1],
         )
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import Field, FiniteFloat, ValidationError
 
 from grrm.errors import first_error
+from grrm.rewards.messages import WireModel
 
 from ..problems import RequestProblem
 
@@ -28,21 +29,29 @@ _FORMS = {
     "stop": f"it must be a text that is not empty, or a list of up to {MAX_STOPS} such texts",
     "content": "a message's content must be a text, or a list of parts of type text",
 }
+# Parameters that have no effect here, and the values with which they have none anywhere.
+_WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
+    "logit_bias": ({},),
+    "suffix": ("",),
+    "best_of": (1,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),  # there are no tools to call
+    "modalities": (["text"],),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+}
 Request = TypeVar("Request", "CompletionRequest", "ChatRequest")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(WireModel):
     """Of a stream: whether a last chunk tells the tokens."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     include_usage: bool = False
 
 
-class JsonSchema(BaseModel):
+class JsonSchema(WireModel):
     """A named schema. With `strict` or without it, answers follow it."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: str
     description: str | None = None
@@ -50,10 +59,8 @@ class JsonSchema(BaseModel):
     strict: bool | None = None
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(WireModel):
     """The form of answers."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -73,14 +80,8 @@ class ResponseFormat(BaseModel):
         return self.json_schema.json_schema if self.type == "json_schema" and self.json_schema else None
 
 
-class _Sampled(BaseModel):
+class _Sampled(WireModel):
     """The common parameters of both requests."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, hide_input_in_errors=True)
-    # Parameters that have no effect here, and the values with which they have none anywhere.
-    without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "logit_bias": ({},),
-    }
 
     model: str
     temperature: Annotated[FiniteFloat, Field(ge=0, le=100)] | None = None
@@ -117,12 +118,6 @@ class _Sampled(BaseModel):
 
 class CompletionRequest(_Sampled):
     """The body of `POST /v1/completions`."""
-
-    without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **_Sampled.without_effect,
-        "suffix": ("",),
-        "best_of": (1,),
-    }
 
     prompt: str | Annotated[list[str], Field(fail_fast=True)] | TokenIds | list[TokenIds]
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -164,19 +159,15 @@ class CompletionRequest(_Sampled):
             )
 
 
-class TextPart(BaseModel):
+class TextPart(WireModel):
     """A part of a message; this model reads text only."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     type: Annotated[str, Field(pattern="^text$")]
     text: str
 
 
-class Message(BaseModel):
+class Message(WireModel):
     """One turn of a chat."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     role: Annotated[str, Field(pattern="^(system|developer|user|assistant)$")]
     content: str | list[TextPart]
@@ -196,16 +187,6 @@ class Message(BaseModel):
 
 class ChatRequest(_Sampled):
     """The body of `POST /v1/chat/completions`."""
-
-    without_effect: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **_Sampled.without_effect,
-        "tools": ([],),
-        "tool_choice": ("none", "auto"),
-        "parallel_tool_calls": (True, False),  # there are no tools to call
-        "modalities": (["text"],),
-        "service_tier": ("auto", "default"),
-        "store": (False,),
-    }
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     logprobs: bool | None = None
@@ -257,8 +238,8 @@ def read_request(kind: type[Request], body: bytes) -> Request:
         request = kind.model_validate_json(body)
     except ValidationError as error:
         raise _malformed(error) from error
-    for name, harmless in request.without_effect.items():
-        value = getattr(request, name)
+    for name, harmless in _WITHOUT_EFFECT.items():
+        value = getattr(request, name, None)  # a text has no tools
         if value is not None and value not in harmless:
             shown = " or ".join(json.dumps(permitted) for permitted in harmless)
             raise _unsupported(name, f"leave it out, or send {shown}")

@@ -41,7 +41,8 @@ def test_floor_of_the_cosine_schedule_is_taken(prepared):
             {**RULE, "rule_reward": "rankin_score"},
             "rule_reward is 'rankin_score'; give one of ranking_score, ranking_score_no_cot, score, "
             "score_ordering, ranking, ranking_no_cot, ranking_zero, single_score, grade, "
-            "paddlenlp_knights_and_knaves, exact, normalised, gsm8k, knights_and_knaves, math (did you mean 'ranking_score'?).",
+            "paddlenlp_knights_and_knaves, exact, normalised, gsm8k, knights_and_knaves, math (did you mean "
+            "'ranking_score'?).",
         ),
         (
             {**RULE, "rule_reward": "paddlenlp_knights_and_knaves", "score_scale_factor": 1.0},

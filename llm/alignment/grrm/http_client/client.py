@@ -278,16 +278,9 @@ class HttpClient:
 
     def _log_retry(self, call: Call[T], error: ExchangeError, attempt: int, pause_s: float) -> None:
         is_news = attempt & (attempt - 1) == 0  # of an outage of an hour the log has ten lines, not hundreds
-        logger.log(
-            logging.WARNING if is_news else logging.DEBUG,
-            "%s %s, %s, attempt %d: %s; asking again in %.1f s",
-            self.noun,
-            error.server,
-            call.question,
-            attempt,
-            error.cause,
-            pause_s,
-        )
+        level = logging.WARNING if is_news else logging.DEBUG
+        sentence = "%s %s, %s, attempt %d: %s; asking again in %.1f s"
+        logger.log(level, sentence, self.noun, error.server, call.question, attempt, error.cause, pause_s)
 
 
 def sleep_unless(stop: threading.Event, seconds: float) -> None:

@@ -42,10 +42,7 @@ class RewardServerError(UserError):
             f"reward server {server} gave no reward for group {group_ids[0]!r}{more} at attempt {attempt}: {cause}; "
             f"{remedy}, then start again"
         )
-        self.server = server
-        self.group_ids = tuple(group_ids)
-        self.attempt = attempt
-        self.cause = cause
+        self.server, self.attempt, self.cause = server, attempt, cause
         self.is_refused, self.status = is_refused, status
 
 
