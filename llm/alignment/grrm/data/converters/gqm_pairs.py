@@ -49,11 +49,9 @@ def convert_pairs_gqm(
     """
     check_parquet(out, "pairs")
     intake, contexts = with_contexts(read_groups(parquet, mt_key, score_key, analysis_key), parquet, context_segments)
-    all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
+    all_scores, rejected = _comparable(intake, parquet)
     rng = Random(seed)
     chosen = [(group, pair) for group, scores in enumerate(all_scores) for pair in swapped(scores, swaps, choose, rng)]
-    if not chosen:
-        raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
     analyses = intake.table["analysis"].to_pylist()
     shown = intake.table.select(["src_text", "src_lang", "trg_lang", "mt_texts"])
 
@@ -65,7 +63,6 @@ def convert_pairs_gqm(
         right, wrong = zip(*verdicts, strict=True)
         return pa.table(dict(zip(PAIR_SCHEMA.names, (prompts, right, wrong), strict=True)))
 
-    rejected = intake.rejected + _alike(all_scores, intake)
     return write_in_order(out, PAIR_SCHEMA, shuffled_order(len(chosen), seed), build, rejected)
 
 
@@ -85,15 +82,13 @@ def convert_sft_pairwise(
     `convert_pairs_gqm`.
     """
     intake = read_groups(parquet, mt_key, score_key, None)
-    all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
+    all_scores, rejected = _comparable(intake, parquet)
     rng = Random(seed)
     sampled = [
         (group, rng.sample(pair, 2))
         for group, scores in enumerate(all_scores)
         for pair in swapped(scores, pairs, "random", rng)
     ]
-    if not sampled:
-        raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
 
     def build(rows: Order) -> pa.Table:
         picked = [sampled[row] for row in rows.tolist()]
@@ -105,7 +100,6 @@ def convert_sft_pairwise(
             letters.append("A" if int(row["scores"][first]) > int(row["scores"][other]) else "B")
         return taught(prompts, letters, [[(0, 1)]] * len(letters))
 
-    rejected = intake.rejected + _alike(all_scores, intake)
     return write_in_order(out, SFT_SCHEMA, shuffled_order(len(sampled), seed), build, rejected)
 
 
@@ -127,10 +121,17 @@ def _verdicts(analysis: str, scores: Sequence[int], pair: tuple[int, int], promp
     return render_response(before, scores, prompt_type), render_response(before, wrong, prompt_type)
 
 
-def _alike(all_scores: Sequence[Sequence[int]], intake: Intake) -> tuple[RejectedRow, ...]:
-    """The groups of equal scores, by their rows in the file."""
-    return tuple(
+def _comparable(intake: Intake, parquet: Path) -> tuple[list[tuple[int, ...]], tuple[RejectedRow, ...]]:
+    """The whole scores of all groups, and the rows left out, those of equal scores too.
+
+    Raises UserError where no group has different ones.
+    """
+    all_scores = [integer_scores(scores) for scores in intake.table["scores"].to_pylist()]
+    alike = tuple(
         RejectedRow(number, "all its scores are the same")
         for number, scores in zip(intake.numbers(), all_scores, strict=True)
         if len(set(scores)) < 2
     )
+    if len(alike) == len(all_scores):
+        raise UserError(f"{parquet} has no group whose scores differ; there is nothing to compare")
+    return all_scores, intake.rejected + alike

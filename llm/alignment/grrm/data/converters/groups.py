@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grrm.data.converters.intake import Intake, Kind, escape, read_usable, unsafe_reason, without_unsafe
+from grrm.data.converters.intake import TASK, Intake, Kind, add_keys, escape, read_usable, unsafe_reason, without_unsafe
 from grrm.data.documents import Context
-from grrm.errors import UserError
 from grrm.gqm.context import MAX_CONTEXT_SEGMENTS, group_prompt
 from grrm.gqm.groups import TranslationTask
 from grrm.gqm.languages import MAX_CANDIDATES_TRAINED
@@ -28,15 +27,11 @@ def read_groups(
     The analysis may be empty; without a key there is none. No text is one that a judge is not shown, unless they stand
     in prompts `as_original`. Raises UserError as `read_usable` does, and when two keys name the same column.
     """
-    kinds: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
-    named = {"mt_texts": mt_key, "scores": score_key} | ({"analysis": analysis_key} if analysis_key else {})
-    key_kinds: tuple[Kind, ...] = ("texts", "numbers", "text or empty")
-    keys = dict(zip(named.values(), key_kinds, strict=False))
-    if len(kinds | keys) < len(kinds) + len(named):
-        raise UserError(f"keys {', '.join(named.values())} must name different columns beside {', '.join(kinds)}")
-
-    intake = read_usable(parquet, kinds | keys, partial(_group_faults, mt_key, score_key))
-    intake = Intake(intake.table.rename_columns([*kinds, *named]), intake.rejected)
+    analysis: list[tuple[str, Kind]] = [(analysis_key, "text or empty")] if analysis_key else []
+    kinds = add_keys(TASK, (mt_key, "texts"), (score_key, "numbers"), *analysis)
+    intake = read_usable(parquet, kinds, partial(_group_faults, mt_key, score_key))
+    names = [*TASK, "mt_texts", "scores", "analysis"][: len(kinds)]
+    intake = Intake(intake.table.rename_columns(names), intake.rejected)
     if as_original:
         return intake
     rows = zip(intake.table["src_text"], intake.table["mt_texts"], strict=True)
@@ -48,14 +43,8 @@ def read_scored_groups(parquet: Path, needs_reference: bool) -> Intake:
 
     Without `needs_reference` a group may have none, such as those that people have annotated.
     """
-    kinds: dict[str, Kind] = {
-        "src_text": "text",
-        "trg_text": "text" if needs_reference else "reference",
-        "src_lang": "language",
-        "trg_lang": "language",
-        "mt_texts": "texts",
-        "scores": "numbers",
-    }
+    reference: Kind = "text" if needs_reference else "reference"
+    kinds: dict[str, Kind] = {**TASK, "trg_text": reference, "mt_texts": "texts", "scores": "numbers"}
     return read_usable(parquet, kinds, partial(_group_faults, "mt_texts", "scores"))
 
 

@@ -29,6 +29,7 @@ from grrm.gqm.languages import display_name
 Kind = Literal["text", "text or empty", "reference", "language", "texts", "numbers"]
 RowFaults = Callable[[pa.Table], "Iterable[str | None]"]  # for each row of a batch a reason to leave it out, or None
 
+TASK: Mapping[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
 _CONTROL_TOKEN = "|".join(map(re.escape, CONTROL_TOKENS))
 
 
@@ -93,6 +94,15 @@ def without_unsafe(
     if len(unsafe) == len(reasons):
         raise _no_usable_row(path, rejected)
     return Intake(intake.table.filter(pa.array([reason is None for reason in reasons])), tuple(rejected))
+
+
+def add_keys(task: Mapping[str, Kind], *keys: tuple[str, Kind]) -> dict[str, Kind]:
+    """The columns of a task and those that the user names. Raises UserError where two are the same."""
+    kinds = {**task, **dict(keys)}
+    if len(kinds) < len(task) + len(keys):
+        names = ", ".join(name for name, _ in keys)
+        raise UserError(f"keys {names} must name different columns beside {', '.join(task)}")
+    return kinds
 
 
 def read_usable(path: Path, kinds: Mapping[str, Kind], row_faults: RowFaults | None = None) -> Intake:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grrm.data.convert import ConversionReport
-from grrm.data.converters.intake import read_usable
+from grrm.data.converters.intake import TASK, read_usable
 from grrm.data.converters.output import (
     DEFAULT_SEED,
     MESSAGES,
@@ -53,9 +53,7 @@ def convert_sft_mt(
 
     Needs columns src_text, src_lang, trg_lang and `response_key`. Raises UserError as `read_usable` does.
     """
-    intake = read_usable(
-        parquet, {"src_text": "text", "src_lang": "language", "trg_lang": "language", response_key: "text"}
-    )
+    intake = read_usable(parquet, {**TASK, response_key: "text"})
 
     def build(rows: Order) -> pa.Table:
         chats = [
@@ -88,15 +86,7 @@ def convert_rl_mt(
 
     Raises UserError as `read_usable` does, and if no row at all could be augmented (`compat`: if any could not).
     """
-    intake = read_usable(
-        parquet,
-        {
-            "src_lang": "language",
-            "trg_lang": "language",
-            "src_text": "text",
-            "trg_text": "text" if testset else "reference",
-        },
-    )
+    intake = read_usable(parquet, {**TASK, "trg_text": "text" if testset else "reference"})
     of_file = file_locations(parquet)
     locations = [of_file[number - 1] for number in intake.numbers()] if of_file else []
     n_rows = intake.table.num_rows

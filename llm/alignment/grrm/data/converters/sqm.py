@@ -15,8 +15,10 @@ from grrm.data.atomic import atomic_path
 from grrm.data.convert import ConversionReport
 from grrm.data.converters.groups import integer_scores, shown_segments
 from grrm.data.converters.intake import (
+    TASK,
     Intake,
     Kind,
+    add_keys,
     escape,
     read_usable,
     unsafe_reason,
@@ -114,9 +116,6 @@ def question_and_criteria(task: TranslationTask, criteria: str = CRITERIA) -> tu
     """The question to a rubric judge about translations of a task, and the criteria."""
     question = mt_prompt(task.source, task.src_lang, task.trg_lang, "Tower")
     return question, criteria.replace(REFERENCE, task.reference or "")
-
-
-_TASK: dict[str, Kind] = {"src_text": "text", "src_lang": "language", "trg_lang": "language"}
 
 
 def convert_sft_sqm(
@@ -220,19 +219,17 @@ def _shown_rows(
 
 
 def _read(parquet: Path, mt_key: str, score_key: str, analyses_key: str | None, needs_reference: bool) -> Intake:
-    lists: dict[str, Kind] = {mt_key: "texts", score_key: "numbers"}
-    if analyses_key is not None:
-        lists[analyses_key] = "texts"
-    task = _TASK | {"trg_text": "text" if needs_reference else "reference"}
-    if len(task | lists) < len(task) + 2 + (analyses_key is not None):
-        raise UserError(f"keys {', '.join(lists)} must name different columns beside {', '.join(task)}")
+    lists: list[tuple[str, Kind]] = [(mt_key, "texts"), (score_key, "numbers")]
+    lists += [] if analyses_key is None else [(analyses_key, "texts")]
+    kinds = add_keys({**TASK, "trg_text": "text" if needs_reference else "reference"}, *lists)
+    names = [name for name, _ in lists]
 
     def faults(batch: pa.Table) -> Iterator[str | None]:
-        lengths = [pc.list_value_length(batch[name]).to_pylist() for name in lists]
+        lengths = [pc.list_value_length(batch[name]).to_pylist() for name in names]
         for scores, *counts in zip(batch[score_key].to_pylist(), *lengths, strict=True):
-            yield _fault(scores, counts, list(lists))
+            yield _fault(scores, counts, names)
 
-    return read_usable(parquet, task | lists, faults)
+    return read_usable(parquet, kinds, faults)
 
 
 def _fault(scores: list[float | None] | None, counts: list[int | None], names: list[str]) -> str | None:
@@ -261,5 +258,5 @@ def _candidates(
 
 
 def _tasks(table: pa.Table) -> list[TranslationTask]:
-    columns = (table[name].to_pylist() for name in (*_TASK, "trg_text"))
+    columns = (table[name].to_pylist() for name in (*TASK, "trg_text"))
     return [TranslationTask(*row) for row in zip(*columns, strict=True)]
