@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Candidate, Group, Status, TranslationTask, Verdict, unscored
 from grrm.judges.deadline import Abandoned, DeadlinePassed
 from grrm.judges.gated import GatedJudge, with_faults, without_faulty
 from grrm.rewards.group_filter import ConstantScoreAlarm
@@ -39,10 +39,6 @@ CANARY = Group(
         Candidate("1", "Good night.", "Good night."),
     ),
 )
-
-
-def _late(group: Group) -> Verdict:
-    return Verdict.unscored(len(group.candidates), Status.JUDGE_TIMEOUT)
 
 
 def _canary(hosted: HostedJudge) -> Group:
@@ -90,7 +86,7 @@ class JudgeService:
             self._waited(0.0)  # let in at once: what it waits for is inside the model
             return self._judge_checked(groups, until, is_abandoned)
         except DeadlinePassed:
-            return [_late(group) for group in groups]
+            return unscored(groups, Status.JUDGE_TIMEOUT)
         except Abandoned as error:
             raise self._abandoned() from error
 
@@ -229,11 +225,11 @@ class JudgeService:
             try:
                 return judge.judge(groups)
             except DeadlinePassed:  # while prompts were made, so that nothing was asked
-                return [_late(group) for group in groups]
+                return unscored(groups, Status.JUDGE_TIMEOUT)
         done: list[Verdict] = []
         while len(done) < len(groups) and time.monotonic() < until:
             done += judge.judge(groups[len(done) : len(done) + GROUPS_AT_A_TIME])
-        return done + [_late(group) for group in groups[len(done) :]]
+        return done + unscored(groups[len(done) :], Status.JUDGE_TIMEOUT)
 
     def _is_probe(self, groups: Sequence[Group]) -> bool:
         return len(groups) == 1 and groups[0] is self._canary

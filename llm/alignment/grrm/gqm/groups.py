@@ -166,6 +166,11 @@ class Verdict:
         return cls((status,) * n_candidates, (None,) * n_candidates)
 
 
+def unscored(groups: Sequence[Group], status: Status) -> list[Verdict]:
+    """A verdict without scores for each group, all for the same reason."""
+    return [Verdict.unscored(len(group.candidates), status) for group in groups]
+
+
 Tiers = tuple[tuple[int, ...], ...]
 
 

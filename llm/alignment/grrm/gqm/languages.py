@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from string import ascii_uppercase
-from types import MappingProxyType
 from typing import Any
 
 from grrm.errors import UserError, nearest_name
@@ -259,7 +258,7 @@ def _names() -> Mapping[str, str]:
     """Names by their casefolded spelling."""
     cldr = (name for code, name in _english().languages.items() if code not in _NO_LANGUAGE)
     names = {name.casefold(): name for name in (*cldr, *(name for name, _ in _UNNAMED.values()))}
-    return MappingProxyType(names | _OTHER_NAMES)
+    return names | _OTHER_NAMES
 
 
 @cache

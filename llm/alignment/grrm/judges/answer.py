@@ -54,7 +54,6 @@ class AnswerJudge:
         self.name = self.rule
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         return [self._judged(group) for group in groups]
 
     def _judged(self, group: Group) -> Verdict:

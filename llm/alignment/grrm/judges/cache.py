@@ -40,7 +40,6 @@ class CachedJudge(AroundJudge):
         self._lock = threading.Lock()
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         keys = [content_digest(group.task, texts_of(group)) for group in groups]
         cached = {key: stored for key in set(keys) if (stored := self._get(key)) is not None}
         first: dict[str, int] = {}

@@ -43,7 +43,6 @@ class ChunkedJudge(AroundJudge):
     max_candidates: int = len(CANDIDATE_IDS)
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         plans = [self._chunks(group) for group in groups]
         parts = [[subgroup(group, chunk) for chunk in chunks] for group, chunks in zip(groups, plans, strict=True)]
         answers = iter(self.inner.judge([part for of_group in parts for part in of_group]))

@@ -132,7 +132,6 @@ class DistinctJudge(AroundJudge):
     copies_limit: int = 0
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         plans = [dedup_candidates(group, self.is_safe, self.copies_limit) for group in groups]
         parts = [
             subgroup(group, [members[0] for members in plan.members]) for group, plan in zip(groups, plans, strict=True)

@@ -72,7 +72,6 @@ class LearnedMetricJudge:
     deadline_s: float
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         needs_reference = self.worker.kind.needs_reference
         plans = [dedup_texts(group) for group in groups]
         rows: dict[Row, Outcome | None] = {}
@@ -100,17 +99,16 @@ class LearnedMetricJudge:
         for start in range(0, len(rows), ROWS_PER_REQUEST):
             part = rows[start : start + ROWS_PER_REQUEST]
             seconds = until - time.monotonic()
+            if seconds <= 0:
+                outcomes |= dict.fromkeys(part, Status.JUDGE_TIMEOUT)
+                continue
             try:
-                numbers = self.worker.score(part, seconds) if seconds > 0 else None
+                numbers = self.worker.score(part, seconds)
+                outcomes |= {row: self._outcome(number) for row, number in zip(part, numbers, strict=True)}
             except WorkerFailure as failure:
                 logger.warning("%s gave no scores for %d texts: %s", self.worker.kind.title, len(part), failure)
                 status = Status.JUDGE_TIMEOUT if failure.is_late else Status.JUDGE_UNREACHABLE
                 outcomes |= dict.fromkeys(part, status)
-                continue
-            if numbers is None:
-                outcomes |= dict.fromkeys(part, Status.JUDGE_TIMEOUT)
-            else:
-                outcomes |= {row: self._outcome(number) for row, number in zip(part, numbers, strict=True)}
         return outcomes
 
     def _outcome(self, number: float) -> Outcome:

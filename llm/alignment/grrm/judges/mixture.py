@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from grrm.gqm.groups import Group, PartVerdict, Status, TranslationTask, Verdict
+from grrm.gqm.groups import Group, PartVerdict, Status, TranslationTask, Verdict, unscored
 from grrm.gqm.spans import joined_spans
 from grrm.judges.deadline import CallThread, Deadline, DeadlinePassed
 from grrm.judges.interface import Judge
@@ -74,7 +74,7 @@ class Part:
 
     def _begin(self, groups: Sequence[Group], seconds: float) -> Callable[[], list[Verdict]]:
         if not seconds:
-            return lambda: _unscored(groups, Status.JUDGE_TIMEOUT)
+            return lambda: unscored(groups, Status.JUDGE_TIMEOUT)
         if self._thread is None or self.deadline_s is None:
             return lambda: self._ask(groups)
         until = time.monotonic() + min(OWN_SHARE * self.deadline_s, seconds)
@@ -89,7 +89,7 @@ class Part:
             try:
                 return wait()
             except DeadlinePassed:
-                return _unscored(groups, Status.JUDGE_TIMEOUT)
+                return unscored(groups, Status.JUDGE_TIMEOUT)
 
         return answers
 
@@ -100,7 +100,7 @@ class Part:
             if error.status in REFUSALS:
                 raise
             logger.warning("judge %s gave no verdict: %s", self.name, error)
-            return _unscored(groups, Status.JUDGE_UNREACHABLE)
+            return unscored(groups, Status.JUDGE_UNREACHABLE)
         if len(verdicts) != len(groups):
             raise ValueError(f"judge {self.name!r} answered {len(verdicts)} verdicts for {len(groups)} groups")
         return verdicts
@@ -175,9 +175,7 @@ def _mixed(answers: Sequence[Answer]) -> Verdict:
     own = [verdict for verdict, _ in answers]
     return replace(
         mix([part for _, part in answers]),
-        attempts=sum(verdict.attempts for verdict in own),
         tokens=sum(verdict.tokens for verdict in own),
-        rejections=tuple(reason for verdict in own for reason in verdict.rejections),
         spans=joined_spans([verdict.spans for verdict in own], len(own[0].statuses)),
     )
 
@@ -186,10 +184,6 @@ def _timed_out(verdict: Verdict) -> Verdict:
     """`verdict`, or JUDGE_TIMEOUT throughout where one of its parts was not done, or its server not in time."""
     is_done = all({Status.JUDGE_TIMEOUT, Status.JUDGE_UNREACHABLE}.isdisjoint(part.statuses) for part in verdict.parts)
     return verdict if is_done else Verdict.unscored(len(verdict.statuses), Status.JUDGE_TIMEOUT)
-
-
-def _unscored(groups: Sequence[Group], status: Status) -> list[Verdict]:
-    return [Verdict.unscored(len(group.candidates), status) for group in groups]
 
 
 @dataclass

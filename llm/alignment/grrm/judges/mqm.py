@@ -19,7 +19,6 @@ class MQMOptions(ContextOptions):
     """Options of the judge that marks errors."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return the judge on a generator."""
         return MQMJudge(generator, **settings, mode=self.mode, context_segments=self.context_segments)
 
 
@@ -34,15 +33,12 @@ class MQMJudge(SQMJudge):
     name: str = "mqm"
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
-        """The user turn that asks about one translation."""
         return error_prompt(task, text)
 
     def read(self, reply: str) -> float | Rejection:
-        """The score by the errors in a reply."""
         errors = parse_errors(reply, "", self.mode)
         return errors if isinstance(errors, Rejection) else errors.score
 
     def spans_of(self, reply: Reply[float], text: str) -> Spans | None:
-        """The places of the errors."""
         errors = parse_errors(reply.text, text, self.mode)
         return None if isinstance(errors, Rejection) else errors.spans

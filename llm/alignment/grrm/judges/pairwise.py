@@ -31,11 +31,9 @@ class PairwiseOptions(GenerativeOptions):
     """
 
     def sampling(self) -> JudgeSampling:
-        """The sampling options."""
         return replace(super().sampling(), max_new_tokens=1, retries=0, top_logprobs=TOP_LOGPROBS)
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return the pairwise judge on a generator."""
         return PairwiseJudge(generator, **settings)
 
 

@@ -47,7 +47,6 @@ class PermutingJudge(AroundJudge):
     seed: int = 0
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         plans = [self._orders(group) for group in groups]
         parts = [subgroup(group, order) for group, orders in zip(groups, plans, strict=True) for order in orders]
         answers = zip(parts, self.inner.judge(parts), strict=True)

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, TypeAdapter, create_model
 
 from grrm.errors import UserError
-from grrm.gqm.groups import Group, Status, Verdict
+from grrm.gqm.groups import Group, Status, Verdict, unscored
 from grrm.judges.deadline import in_thread
 from grrm.judges.spec import JudgeOptions, Process, read_options
 from grrm.rewards.protocol import check_verdict
@@ -56,7 +56,6 @@ class PlugInJudge:
     name: str
 
     def judge(self, groups: Sequence[Group]) -> list[Verdict]:
-        """One verdict per group, order kept."""
         try:
             answer = self.function(groups, **self.options)
             if inspect.isawaitable(answer):  # in a thread, for the caller may be in an event loop, as notebooks are
@@ -66,7 +65,7 @@ class PlugInJudge:
             logger.warning("judge %s gave no verdict: %s: %s", self.name, type(error).__name__, error)
             is_late = isinstance(error, TimeoutError | asyncio.TimeoutError)
             status = Status.JUDGE_TIMEOUT if is_late else Status.JUDGE_UNREACHABLE
-            return [Verdict.unscored(len(group.candidates), status) for group in groups]
+            return unscored(groups, status)
         self._check(groups, verdicts)
         return verdicts
 

@@ -31,7 +31,6 @@ class RubricOptions(GenerativeOptions):
         """Accept every task: prompts name no language."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return the rubric judge on a generator."""
         return RubricJudge(generator, **settings, mode=self.mode)
 
 
@@ -58,9 +57,7 @@ class RubricJudge(SQMJudge):
         return imitates_rubric(text)
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
-        """The user turn that asks about one answer."""
         return rubric_prompt(task.source, task.reference or "", text)
 
     def read(self, reply: str) -> float | Rejection:
-        """The total in a reply."""
         return parse_total(reply, self.mode)

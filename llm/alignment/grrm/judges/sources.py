@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
-from grrm.errors import UserError, UserErrors, first_error, require_known, suggestion
+from grrm.errors import UserError, UserErrors, first_error, mistake_in, require_known, suggestion
 from grrm.gqm.chat import SERVER_TEMPLATE
 from grrm.http_client.pool import checked_url
 from grrm.judges.plug_in import is_plug_in
@@ -140,25 +140,16 @@ def _message(error: ValidationError) -> str:
 
 def _mistakes(source: JudgeSource) -> list[str]:
     """The errors of a source and its fallback, one sentence each."""
-    checks = (_check_name, _check_keys, _check_options, _check_urls, lambda checked: read_gates(checked.gates))
-    mistakes = []
-    for check in checks:
-        try:
-            check(source)
-        except UserError as error:
-            mistakes.append(str(error))
-            if check is _check_name:
-                return mistakes
+    if unknown := mistake_in(spec_of, source.judge):
+        return [unknown]
+    checks = (_check_keys, _check_options, _check_urls, lambda checked: read_gates(checked.gates))
+    mistakes = [mistake for check in checks if (mistake := mistake_in(check, source))]
     if source.fallback is not None:
         for name in ("name", "weight", "normalise", "on_failure", "gates", "route"):
             if name in source.fallback.model_fields_set:
                 mistakes.append(f"fallback: {name} is that of the judge it stands in for; remove it.")
         mistakes += [f"fallback: {sentence}" for sentence in _mistakes(source.fallback)]
     return mistakes
-
-
-def _check_name(source: JudgeSource) -> None:
-    spec_of(source.judge)
 
 
 def _check_keys(source: JudgeSource) -> None:

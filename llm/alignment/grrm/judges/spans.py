@@ -30,7 +30,6 @@ class SpansOptions(JudgeOptions):
     """It has none."""
 
     def open(self, process: Process) -> Judge:
-        """Open the judge."""
         return SpansJudge()
 
 

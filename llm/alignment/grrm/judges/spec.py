@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -106,20 +106,12 @@ Read = TypeVar("Read", bound=BaseModel)
 SPECS: dict[str, JudgeSpec] = {}  # of the judges whose modules are imported; see `registry`
 
 
-def judge(
-    *names: str,
-    help: str,
-    needs: Needs = "nothing",
-    reference: Reference = "unread",
-    of_answers: bool = False,
-    marks_errors: bool = False,
-    compares_pairs: bool = False,
-) -> Callable[[type[Options]], type[Options]]:
-    """Register a judge by the class of its options; the arguments are attributes of its `JudgeSpec`."""
+def judge(*names: str, **traits: Any) -> Callable[[type[Options]], type[Options]]:
+    """Register a judge by the class of its options, with those traits of its `JudgeSpec` that are not the defaults."""
 
     def register(options: type[Options]) -> type[Options]:
         for name in names:
-            SPECS[name] = JudgeSpec(name, help, options, needs, reference, of_answers, marks_errors, compares_pairs)
+            SPECS[name] = JudgeSpec(name, options=options, **traits)
         return options
 
     return register

@@ -54,12 +54,10 @@ class SQMOptions(ContextOptions):
     score_reading: ScoreReading = "text"
 
     def sampling(self) -> JudgeSampling:
-        """The sampling options."""
         is_text = self.score_reading == "text"
         return super().sampling() if is_text else replace(super().sampling(), top_logprobs=TOP_LOGPROBS)
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return the single judge on a generator."""
         return SQMJudge(
             generator,
             **settings,

@@ -143,7 +143,6 @@ class RuleVerifierOptions(RuleOptions, VerifierOptions):
     """Options of a rule and a verifier as one judge."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return both on a generator."""
         return self.with_rule(super().over(generator, settings))
 
 
@@ -158,5 +157,4 @@ class RuleRubricOptions(RuleOptions, RubricOptions):
     """Options of a rule and a rubric judge as one judge."""
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return both on a generator."""
         return self.with_rule(super().over(generator, settings))

@@ -64,7 +64,6 @@ class VerifierOptions(RubricOptions):
         return self.model_copy(update={key: released[key] for key in released.keys() - self.model_fields_set})
 
     def over(self, generator: TextGenerator, settings: GeneratorSettings) -> Judge:
-        """Return the verifier on a generator."""
         return VerifierJudge(generator, **settings, mode=self.mode, prompt_type=self.verifier_prompt, think=self.think)
 
 
@@ -94,7 +93,6 @@ class VerifierJudge(SQMJudge):
         return leaves_its_tag(text)
 
     def prompt_of(self, task: TranslationTask, text: str) -> str:
-        """The user turn that asks about one answer."""
         return verifier_prompt(task.source, task.reference or "", text, self.prompt_type)
 
     def read(self, reply: str) -> float | Rejection:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
 
 from grrm.errors import UserError, require_known
 from grrm.gqm.grammar import RejectReason
@@ -49,42 +48,38 @@ POLICY_FAILURES = GATE_FAILURES | {Status.UNPARSABLE_CANDIDATE}
 # not the policy's fault, a text that the judge cannot be shown may be faithful to its source, and a group with a single
 # distinct translation may be unanimous because it is right, which a penalty would teach away under a baseline that
 # spans the batch.
-DEFAULT_ACTIONS: Mapping[Status, FailureAction] = MappingProxyType(
-    {
-        status: FailureAction.PENALTY if status in POLICY_FAILURES else FailureAction.MASK
-        for status in Status
-        if not status.is_scored
-    }
-)
+DEFAULT_ACTIONS: Mapping[Status, FailureAction] = {
+    status: FailureAction.PENALTY if status in POLICY_FAILURES else FailureAction.MASK
+    for status in Status
+    if not status.is_scored
+}
 
 # Statuses that point to the judge or the set-up, not to the policy. Early in training most candidates may be unparsable
 # and late in training most groups unanimous; neither is a reason to stop.
 JUDGE_FAILURES = DEFAULT_ACTIONS.keys() - {*POLICY_FAILURES, Status.UNSAFE_CANDIDATE, Status.SINGLE_CANDIDATE}
 
 # The cause of each, for a message about samples that have it, and what to do about it.
-REMEDIES: Mapping[Status, str] = MappingProxyType(
-    {
-        Status.UNPARSABLE_CANDIDATE: "no translation, score or answer could be read; look at the responses",
-        Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
-        Status.UNSAFE_SOURCE: "they would deceive the judge; leave such rows out of the data",
-        Status.WRONG_LANGUAGE: "they fail the gate language; look at the responses",
-        Status.WRONG_LENGTH: "they fail the gate length; look at the responses",
-        Status.SOURCE_COPY: "they fail the gate copy; look at the responses",
-        Status.REPETITION: "they fail the gate repetition; look at the responses, and at min_dec_len",
-        Status.MISSING_TERM: "they fail the gate terms; look at the responses, and at the column terms",
-        Status.WRONG_PLACEHOLDERS: "they fail the gate placeholders; look at the responses",
-        Status.OVER_LIMIT: "they fail the gate limit; look at the responses",
-        Status.WRONG_FORMALITY: "they fail the gate formality; look at the responses",
-        Status.SINGLE_CANDIDATE: "all samples of a prompt are alike, so there is nothing to compare; raise temperature",
-        Status.TOO_LONG: "the judge's prompt has no room; raise prompt_length of the judge, or lower max_dec_len",
-        Status.TOO_MANY_CANDIDATES: "more than max_candidates of the judge; lower rollout_n",
-        Status.MISSING_REFERENCE: "the judge compares with references and the rows have none; host another judge",
-        Status.UNSEEN_LANGUAGES: "the reward model was not trained on these languages; train it on them",
-        Status.JUDGE_UNPARSABLE: "the judge's replies cannot be read; look at them in the rollouts",
-        Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
-        Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
-    }
-)
+REMEDIES: Mapping[Status, str] = {
+    Status.UNPARSABLE_CANDIDATE: "no translation, score or answer could be read; look at the responses",
+    Status.UNSAFE_CANDIDATE: "they would deceive the judge; look at the responses",
+    Status.UNSAFE_SOURCE: "they would deceive the judge; leave such rows out of the data",
+    Status.WRONG_LANGUAGE: "they fail the gate language; look at the responses",
+    Status.WRONG_LENGTH: "they fail the gate length; look at the responses",
+    Status.SOURCE_COPY: "they fail the gate copy; look at the responses",
+    Status.REPETITION: "they fail the gate repetition; look at the responses, and at min_dec_len",
+    Status.MISSING_TERM: "they fail the gate terms; look at the responses, and at the column terms",
+    Status.WRONG_PLACEHOLDERS: "they fail the gate placeholders; look at the responses",
+    Status.OVER_LIMIT: "they fail the gate limit; look at the responses",
+    Status.WRONG_FORMALITY: "they fail the gate formality; look at the responses",
+    Status.SINGLE_CANDIDATE: "all samples of a prompt are alike, so there is nothing to compare; raise temperature",
+    Status.TOO_LONG: "the judge's prompt has no room; raise prompt_length of the judge, or lower max_dec_len",
+    Status.TOO_MANY_CANDIDATES: "more than max_candidates of the judge; lower rollout_n",
+    Status.MISSING_REFERENCE: "the judge compares with references and the rows have none; host another judge",
+    Status.UNSEEN_LANGUAGES: "the reward model was not trained on these languages; train it on them",
+    Status.JUDGE_UNPARSABLE: "the judge's replies cannot be read; look at them in the rollouts",
+    Status.JUDGE_TIMEOUT: "the judge is too slow; raise judge_deadline_s of its server",
+    Status.JUDGE_UNREACHABLE: "the judge's model cannot be reached; look at the log of the reward server",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +89,7 @@ class FailurePolicy:
     actions: Mapping[Status, FailureAction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "actions", MappingProxyType({**DEFAULT_ACTIONS, **self.actions}))
+        object.__setattr__(self, "actions", {**DEFAULT_ACTIONS, **self.actions})
 
     def action(self, status: Status) -> FailureAction:
         """The action for `status`. Raises KeyError for a status that carries a score."""

@@ -48,7 +48,6 @@ class LanguageGate:
         _lingua()
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         target, source = _lingua_name(task.trg_lang), _lingua_name(task.src_lang)
         if target is None or _n_letters(text) < self.min_letters:
             return True
@@ -75,7 +74,6 @@ class LengthGate:
         require_number(self, "slack", 0)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         width, of_source = _width(text), _width(task.source)
         return self.low * of_source - self.slack <= width <= self.high * of_source + self.slack
 
@@ -97,7 +95,6 @@ class CopyGate:
         require_number(self, "min_letters", 0)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         if language_code(task.src_lang) == language_code(task.trg_lang) or _n_letters(text) < self.min_letters:
             return True
         runs = _runs(_squeezed(text), 5)
@@ -120,7 +117,6 @@ class RepetitionGate:
         require_number(self, "min_runs", 1)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         runs = _runs(text, 8)
         return len(runs) < self.min_runs or _repeated(runs) - _repeated(_runs(task.source, 8)) <= self.share
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
 
 FALLBACK = "prime_math"
@@ -46,12 +45,8 @@ class RewardRoutes:
         is_others = task.is_translation and _matching(self.own, task.data_source) is None
         return TRANSLATION if is_others else self.route(task.data_source)
 
-    def route(self, data_source: object) -> str:
-        """The name of the reward. Raises UserError for a data source that is not text."""
-        if not isinstance(data_source, str):
-            raise UserError(
-                f"The data source {repr(data_source)[:200]} is not text; name one in the column data_source."
-            )
+    def route(self, data_source: str) -> str:
+        """The name of the reward of rows that are no translation tasks."""
         fallback = "grade" if data_source.lower().strip() == "grade" else FALLBACK
         return _matching(self.own, data_source) or _matching(RRM_ROUTES, data_source) or fallback
 

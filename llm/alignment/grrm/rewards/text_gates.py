@@ -66,7 +66,6 @@ class TermsGate:
         require_number(self, "suffix", 0, 8)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         required = terms_in(task.source, task.terms, self.suffix)
         n_missing = len(missing_terms(required, text, self.suffix))
         return len(required) - n_missing >= self.share * len(required)
@@ -82,7 +81,6 @@ class PlaceholdersGate:
     status: ClassVar[Status] = Status.WRONG_PLACEHOLDERS
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         return placeholders(text) == placeholders(task.source)
 
 
@@ -112,7 +110,6 @@ class LimitGate:
             require_number(self, name, 1)
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         is_short = self.characters is None or len(text.strip()) <= self.characters
         return is_short and (self.lines is None or len(text.strip().splitlines()) <= self.lines)
 
@@ -141,7 +138,6 @@ class FormalityGate:
             )
 
     def passes(self, task: TranslationTask, text: str) -> bool:
-        """See the class."""
         language, base = language_code(task.trg_lang), base_code(task.trg_lang)
         chosen = {language_code(name): tuple(own) for name, own in self.words.items()}
         usual = tuple(FORMALITY.get(base, {}).get(self.level, "").split())

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -40,7 +39,7 @@ class UserRows:
 
     path: Path
     target: Path | None = None
-    columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    columns: Mapping[str, str] = field(default_factory=dict)
     src_lang: str | None = None
     trg_lang: str | None = None
     languages: tuple[str, ...] = ()
