@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, ValidationInfo, field_validator
 
 from grrm.config.load import read_yaml
 from grrm.engine.options import AUTO_DTYPE, BACKENDS, DTYPES
-from grrm.errors import UserError, first_error, require_known, suggestion
+from grrm.errors import UserError, first_error, mistake_in, require_known, suggestion
 from grrm.gqm.chat import CHAT_TEMPLATES
 from grrm.gqm.extraction import EXTRACTOR_TYPES
 from grrm.judges.registry import check_judge_name, judge_names, spec_of
@@ -96,17 +95,17 @@ class Settings(HttpSettings):
     @field_validator("judge")
     @classmethod
     def _check_judge(cls, judge: str) -> str:
-        with _as_value_error():
-            check_judge_name(judge, (*judge_names(), MIXTURE))
+        if mistake := mistake_in(check_judge_name, judge, (*judge_names(), MIXTURE)):
+            raise ValueError(mistake)
         return judge
 
     @field_validator("judges")
     @classmethod
     def _judges_with_settings(cls, judges: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         for name, values in judges.items():
-            with _as_value_error():
-                for key in values:
-                    require_known(f"setting of judge {name!r}", key, JUDGE_KEYS)
+            for key in values:
+                if mistake := mistake_in(require_known, f"setting of judge {name!r}", key, JUDGE_KEYS):
+                    raise ValueError(mistake)
             try:
                 cls.model_validate(values)
             except ValidationError as error:
@@ -143,9 +142,9 @@ class Settings(HttpSettings):
     @field_validator(*CHOICES)
     @classmethod
     def _check_choice(cls, name: str, info: ValidationInfo) -> str:
-        with _as_value_error():
-            noun, names = CHOICES[str(info.field_name)]
-            require_known(noun, name, names)
+        noun, names = CHOICES[str(info.field_name)]
+        if mistake := mistake_in(require_known, noun, name, names):
+            raise ValueError(mistake)
         return name
 
 
@@ -183,11 +182,3 @@ def load_settings(path: str | None, overrides: Mapping[str, Any]) -> Settings:
     except ValidationError as error:
         _, key, message = first_error(error)
         raise UserError(f"reward server setting {key!r} in {location} is wrong: {message}") from error
-
-
-@contextmanager
-def _as_value_error() -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        raise ValueError(str(error)) from error  # pydantic adds the key

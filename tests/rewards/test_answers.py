@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grrm.errors import UserError
 from grrm.gqm.groups import TranslationTask
-from grrm.rewards.answers import ANSWER_RULES, answer_rule, final_answer
+from grrm.rewards.answers import ANSWER_RULES, final_answer
 from grrm.rewards.routing import RULE_OF, RewardRoutes
 
 BOTH = "Ian is a knight, Zoey is a knave"
@@ -70,7 +70,7 @@ def test_the_answer_is_what_is_marked_last(solution, answer):
     ],
 )
 def test_a_rule_says_what_is_right(rule, solution, truth, correct):
-    assert answer_rule(rule)(solution, truth).correct is correct
+    assert ANSWER_RULES[rule](solution, truth).correct is correct
 
 
 @given(st.text(max_size=80), st.sampled_from([name for name in ANSWER_RULES if name != "math"]))
@@ -108,7 +108,7 @@ def test_everyone_who_is_called_something_is_read(text):
     roles = {name.casefold(): role for name, role in said}
     contradicts = any(roles[name.casefold()] != role for name, role in said)
     if not contradicts:
-        assert answer_rule("knights_and_knaves")(f"<answer>{text}</answer>", truth).correct is bool(said)
+        assert ANSWER_RULES["knights_and_knaves"](f"<answer>{text}</answer>", truth).correct is bool(said)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_everyone_who_is_called_something_is_read(text):
 )
 def test_a_truth_by_which_no_answer_is_right_is_an_error(rule, message):
     with pytest.raises(UserError, match=message):
-        answer_rule(rule)("x", "y")
+        ANSWER_RULES[rule]("x", "y")
 
 
 @pytest.mark.parametrize(

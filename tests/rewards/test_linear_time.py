@@ -135,7 +135,7 @@ READERS = {
     "is_ranking_of": partial(ranking_accuracy.is_ranking_of, n_candidates=2),
 }
 # They take text that is not a model's: a name out of a list, the parts of a prompt.
-OTHERS = {"answer_rule", "math_match", "rubric_prompt", "verifier_prompt"}
+OTHERS = {"math_match", "rubric_prompt", "verifier_prompt"}
 
 
 @pytest.fixture(autouse=True)

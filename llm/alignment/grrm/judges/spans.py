@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,7 +76,7 @@ def marked_errors(translation: str, reference: str) -> tuple[float, Spans] | Non
         if match[0] != partner
     ]
     score = 10 * max(0.0, 1 - distance / max(len(theirs), 1))
-    return score, tuple(_joined(errors, translation))
+    return score, _joined(errors, translation)
 
 
 def aligned(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[str | None], int]:
@@ -120,15 +120,13 @@ def _severity(word: str, partner: str | None) -> str:
     return "minor" if is_case or is_sign else "major"
 
 
-def _joined(errors: Sequence[ErrorSpan], text: str) -> Iterator[ErrorSpan]:
+def _joined(errors: Sequence[ErrorSpan], text: str) -> Spans:
     """Spans with nothing but spaces between them, and of one severity, as one."""
-    last: ErrorSpan | None = None
+    joined: list[ErrorSpan] = []
     for span in errors:
+        last = joined[-1] if joined else None
         if last is not None and last.severity == span.severity and not text[last.end : span.start].strip():
-            last = replace(last, end=span.end)
-            continue
-        if last is not None:
-            yield last
-        last = span
-    if last is not None:
-        yield last
+            joined[-1] = replace(last, end=span.end)
+        else:
+            joined.append(span)
+    return tuple(joined)

@@ -14,7 +14,7 @@ from grrm.judges.interface import Judge, TextGenerator
 from grrm.judges.rubric import RubricOptions
 from grrm.judges.spec import JudgeOptions, judge
 from grrm.judges.verifier import VerifierOptions
-from grrm.rewards.answers import AnswerRule, RuleName, RuleResult, answer_rule, normalised_match
+from grrm.rewards.answers import ANSWER_RULES, AnswerRule, RuleName, RuleResult, normalised_match
 from grrm.rewards.verified import VerifierMix, VerifierSetup, true_answer
 
 
@@ -124,12 +124,12 @@ class RuleOptions(JudgeOptions):
         """Raise UserError for a true answer that the rule cannot use."""
         truth = true_answer(task.reference)
         if truth is not None:
-            answer_rule(self.rule)("", truth)
+            ANSWER_RULES[self.rule]("", truth)
 
     def with_rule(self, judge: Judge) -> Judge:
         """Put the rule beside `judge`."""
         mix = VerifierMix(self.setup, self.verifier_weight)
-        return VerifiedJudge(judge, answer_rule(self.rule), mix, self.shows_solution, f"rule+{judge.name}")
+        return VerifiedJudge(judge, ANSWER_RULES[self.rule], mix, self.shows_solution, f"rule+{judge.name}")
 
 
 @judge(

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from grrm.errors import UserError, require_known
+from grrm.errors import UserError
 from grrm.gqm.groups import Status
 from grrm.gqm.marks import cap_marks
 from grrm.rewards.worker import Worker, WorkerFailure
@@ -188,12 +188,6 @@ ANSWER_RULES: Mapping[RuleName, AnswerRule] = {
     "knights_and_knaves": knights_and_knaves,
     "math": math_match,
 }
-
-
-def answer_rule(name: str) -> AnswerRule:
-    """The rule called `name`. Raises UserError for one that does not exist."""
-    require_known("answer rule", name, ANSWER_RULES)
-    return ANSWER_RULES[name]  # type: ignore[index]
 
 
 def normalised(answer: str) -> str:

@@ -92,20 +92,18 @@ def shape_rewards(group: Group, verdict: Verdict, config: ShapingConfig, policy:
     _abort_if_configured(group, verdict, actions)
     dropped = FailureAction.DROP_GROUP in actions
     instead = _instead_of_scores(judged, actions, config)
-    pays = {None, FailureAction.LOWEST, *(FailureAction if config.unscored_pay_length else ())}
+    paying = FailureAction if config.unscored_pay_length else (FailureAction.LOWEST,)
+    pays = {None, *paying} - {FailureAction.CONTRAST}
     penalties = tuple(
         overlong_penalty(candidate.n_tokens, config.overlong) if action in pays else 0.0
         for action, candidate in zip(actions, group.candidates, strict=True)
     )
     filled = tuple(None if action is None else instead[action] for action in actions)
-    rewards: list[float | None] = []
-    for value, other, penalty, action in zip(judged, filled, penalties, actions, strict=True):
-        base = other if value is None else value
-        if dropped or base is None:
-            rewards.append(None)
-        else:
-            rewards.append(base if action is FailureAction.CONTRAST else base - penalty)
-    return ShapedRewards(tuple(rewards), judged, verdict.statuses, dropped, filled)
+    bases = (other if value is None else value for value, other in zip(judged, filled, strict=True))
+    rewards = tuple(
+        None if dropped or base is None else base - penalty for base, penalty in zip(bases, penalties, strict=True)
+    )
+    return ShapedRewards(rewards, judged, verdict.statuses, dropped, filled)
 
 
 def _instead_of_scores(
