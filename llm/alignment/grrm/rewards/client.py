@@ -42,7 +42,7 @@ class RewardServerError(UserError):
             f"reward server {server} gave no reward for group {group_ids[0]!r}{more} at attempt {attempt}: {cause}; "
             f"{remedy}, then start again"
         )
-        self.server, self.attempt, self.cause = server, attempt, cause
+        self.server, self.group_ids, self.attempt, self.cause = server, tuple(group_ids), attempt, cause
         self.is_refused, self.status = is_refused, status
 
 
