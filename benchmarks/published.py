@@ -272,7 +272,7 @@ PUBLISHED = (
     Published(REAL_PAGE, "### What policies gain", real_policies),
     Published(REAL_PAGE, "### Two seeds", real_seeds),
     Published(REAL_PAGE, "### Rewards without length", real_without_length),
-    Published(REAL_PAGE, "### After RLVR", real_short),
+    Published(REAL_PAGE, "### After RLVR, and the SQM", real_short),
     Published(REAL_PAGE, "### By an embedder", real_similarities),
     Published(REAL_PAGE, "### How the judges rank", real_judges),
     Published(REAL_PAGE, "### Beside the paper's claims", real_claims),

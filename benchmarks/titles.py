@@ -41,6 +41,7 @@ REAL_WITHOUT_LENGTH = {
 REAL_SHORT = {  # of seed 4, whose stages are shorter
     "sft": "none: SFT",
     "grpo": "chrF",
+    "grpo_sqm": "SQM",
     "grpo_gqm_sft": "GQM after SFT",
     "grpo_gqm": "GQM after RLVR",
 }
