@@ -222,7 +222,8 @@ def _draw_intervals(
         low, high = number["interval"] or (mean - spread, mean + spread)
         axes.hlines(row, low, high, color=theme.ink, linewidth=1.2)
         end = (max(high, mean), row)
-        axes.annotate(f"{mean:.{digits}f}", end, (5, 0), textcoords="offset points", va="center", fontsize=8)
+        text = f"{round(mean, digits) + 0.0:.{digits}f}"  # not -0.0
+        axes.annotate(text, end, (5, 0), textcoords="offset points", va="center", fontsize=8)
     means = [number["mean"] for number in numbers]
     axes.plot(means, rows, "o", color=theme.series[colour], label=label, markersize=5)
 
