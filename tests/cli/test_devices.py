@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -84,6 +85,14 @@ def test_what_is_left_of_another_command_is_not_used(tmp_path):
     assert first != key(rows, "--judge-option", f"criteria={'long ' * 99}"), "which no file can be called"
     rows.write_text(rows.read_text() + "{}\n")
     assert first != key(rows, "--devices", "cpu:2")
+
+
+def test_of_a_row_that_was_computed_again_the_later_result_counts(tmp_path):
+    for second, (name, result) in enumerate((("key-0-of-3", "late"), ("key-0-of-1", "scored"))):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(f'[0, "{result}"]\n')
+        os.utime(path, (second, second))
+    assert shares.read_done(tmp_path, "key") == {0: "scored"}
 
 
 def test_every_file_of_a_folder_of_rows_counts(tmp_path):

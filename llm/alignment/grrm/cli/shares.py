@@ -50,7 +50,7 @@ def compute_share(
 def read_done(parts: Path, key: str, is_final: IsFinal = lambda value: True) -> dict[int, Any]:
     """Read the final results, of a row the last one; a line that is being written, or was cut off, is none."""
     done = {}
-    for path in sorted(parts.glob(f"{key}-*.jsonl")):
+    for path in sorted(parts.glob(f"{key}-*.jsonl"), key=lambda path: path.stat().st_mtime_ns):
         for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
             row, done_value = json.loads(line)
             done[row] = done_value
